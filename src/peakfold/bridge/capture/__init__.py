@@ -1,0 +1,1 @@
+"""A PyTorch program becomes a Graph [MagPy, torch.export]."""

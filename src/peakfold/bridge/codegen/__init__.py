@@ -1,0 +1,1 @@
+"""Graph and Schedule become readable Python source."""

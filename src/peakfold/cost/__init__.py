@@ -1,0 +1,1 @@
+"""Seconds and hidden workspace bytes of operators: a cache of measurements, and roofline devices."""

@@ -1,0 +1,1 @@
+"""WHAT changes: equivalence-preserving rewrites of the Graph."""

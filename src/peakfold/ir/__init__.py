@@ -1,0 +1,1 @@
+"""The language: types, Graph, Plan, and their text."""

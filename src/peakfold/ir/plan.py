@@ -1,0 +1,143 @@
+"""The Plan: HOW a Graph is computed. No layer of it changes a result.
+
+A `Plan` holds decisions, the few lines that a person reads and edits. A `Schedule` is what they
+come to: each step in order. `peakfold.plan.schedule.lower` makes the second from the first, and the
+same decisions always give the same schedule.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from peakfold.ir.graph import Value
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Run:
+    """The ``k``-th time that a node is computed; recomputation is a second run, not a new node."""
+
+    node: int
+    k: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Buffer:
+    """The storage that run ``k`` of a node (or a graph input, ``k`` = 0) makes for a Value.
+
+    ``value`` owns its storage: views have no buffer of their own.
+    """
+
+    value: Value
+    k: int = 0
+
+
+ReuseKind = Literal["donate", "update", "accumulate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """An output is written into the buffer of an operand.
+
+    Attributes:
+        output: index of the output of the run.
+        operand: the Value whose storage it takes.
+        kind: ``donate``: the operand dies here; ``update``: the operand is a state input and the
+            output its new value; ``accumulate``: the output is added into the operand.
+    """
+
+    output: int
+    operand: Value
+    kind: ReuseKind
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Run a node. Operands are those of the latest run before this step."""
+
+    run: Run
+    reuses: tuple[Reuse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Give the bytes of a buffer back."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Start to copy a buffer to the host; its device bytes are free when the copy has ended."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Start to copy an offloaded buffer back; its device bytes are taken from here on."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Copy the new value of a state input into the input's own storage."""
+
+    input: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Do ``steps`` once for each of ``parts`` parts; types inside are those of the largest part."""
+
+    region: str
+    parts: int
+    steps: tuple["Step", ...]
+
+
+Step = Compute | Free | Offload | Prefetch | Commit | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Every step of the program, in order."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Recompute:
+    """Drop what a node computed, and compute it again before a later use.
+
+    The gap that is bridged ends at the first run of ``use``; it starts at the reader before that.
+
+    Attributes:
+        node: the node whose outputs are dropped.
+        use: the node whose first run needs them again.
+        hold: when the value is computed again on the way to another one, before ``use``: keep it
+            until ``use`` (True), or drop it and compute it once more (False).
+    """
+
+    node: int
+    use: int
+    hold: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decisions for one graph.
+
+    Attributes:
+        graph: digest of the graph that it is for.
+        recompute: gaps over which values are dropped and computed again, sorted.
+        updates: replace each state input as soon as its new value is complete and nothing still
+            needs the old one (``"early"``), or after everything else (``"last"``).
+        reuse: write results into dying operands where the operator allows it.
+        order: ids of all nodes that are not views, in the order of their first runs; empty for the
+            program's own order.
+    """
+
+    graph: str
+    recompute: tuple[Recompute, ...] = ()
+    updates: Literal["early", "last"] = "early"
+    reuse: bool = True
+    order: tuple[int, ...] = ()

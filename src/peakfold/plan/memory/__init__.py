@@ -1,0 +1,1 @@
+"""From lifetimes to offsets in one arena [TVM, XLA, MiniMalloc]."""

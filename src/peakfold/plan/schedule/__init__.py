@@ -1,0 +1,1 @@
+"""Order, recomputation and early updates; the simulator [MAGIS, Serenity, Checkmate]."""

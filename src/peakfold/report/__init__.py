@@ -1,0 +1,1 @@
+"""One Report; the terminal, JSON and HTML are its three faces."""

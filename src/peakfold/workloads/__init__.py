@@ -1,0 +1,1 @@
+"""The named models, usable as targets on the command line."""
