@@ -1,0 +1,234 @@
+"""Measure a step: the most bytes that it holds at once, and the seconds that it takes.
+
+Bytes and seconds are never measured in the same run: recording allocations slows a step down.
+"""
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils import _pytree as pytree
+
+MARK = "peakfold:mark"
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one steady-state step held.
+
+    Attributes:
+        peak_bytes: the most bytes allocated at once, those before the step included.
+        before_bytes: bytes allocated before the step.
+        events: signed bytes of each allocation and release in the step, in order; empty on CUDA.
+    """
+
+    peak_bytes: int
+    before_bytes: int
+    events: tuple[int, ...] = ()
+
+
+def eager_step(
+    model: torch.nn.Module,
+    loss_fn: Callable[..., object],
+    optimizer: torch.optim.Optimizer | None,
+    batch: object,
+) -> Callable[[], torch.Tensor]:
+    """Return the loop body that users write, as a function of nothing that returns the loss.
+
+    Without an optimizer, the gradients stay in ``.grad``, added to what is there.
+    """
+    args, kwargs = batch_arguments(batch)
+
+    def step() -> torch.Tensor:
+        result = loss_fn(model, *args, **kwargs)
+        loss = result[0] if isinstance(result, tuple) else result
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def batch_arguments(batch: object) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return how a batch is passed after the model: a dict by keyword, a tuple or list by position.
+
+    Example:
+        >>> batch_arguments({"x": 1}), batch_arguments((1, 2)), batch_arguments(3)
+        (((), {'x': 1}), ((1, 2), {}), ((3,), {}))
+    """
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    if isinstance(batch, (tuple, list)):
+        return tuple(batch), {}
+    return (batch,), {}
+
+
+def resident_bytes(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object) -> int:
+    """Return the bytes of every distinct storage that model, optimizer and batch hold between steps.
+
+    Parameters, buffers, ``.grad`` where it is set, optimizer state and the batch. The step count of
+    Adam is a tensor of 4 bytes a parameter and counts too.
+
+    Example:
+        >>> linear = torch.nn.Linear(3, 2)
+        >>> resident_bytes(linear, None, torch.zeros(4, 3))
+        80
+    """
+    found: dict[tuple[str, int], int] = {}
+    for tensor in _held_tensors(model, optimizer, batch):
+        storage = tensor.untyped_storage()
+        found[str(tensor.device), storage.data_ptr() or id(storage)] = storage.nbytes()
+    return sum(found.values())
+
+
+def _held_tensors(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
+) -> Iterator[torch.Tensor]:
+    for parameter in model.parameters():
+        yield parameter
+        if parameter.grad is not None:
+            yield parameter.grad
+    yield from model.buffers()
+    state = list(optimizer.state.values()) if optimizer is not None else []
+    for leaf in pytree.tree_leaves((state, batch)):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+
+
+def peak_bytes(
+    step: Step, warmup: int = 2, *, resident: int | Callable[[], int] = 0, device: str = "cpu"
+) -> Measured:
+    """Run a step until it is steady, then once more, and return the most bytes it held.
+
+    On a CPU the truth is ``resident`` plus the running sum of the profiler's memory events; on CUDA
+    it is what the allocator says, and ``resident`` is not used. Temporaries that a library takes by
+    ``malloc`` behind torch's back are not seen.
+
+    Args:
+        step: the step; what it returns is dropped before the measurement ends.
+        warmup: steps run before, so that the optimizer's state exists.
+        resident: bytes that live on the device before the step, or a function that says so after
+            the warm-up (`resident_bytes`).
+        device: ``"cpu"`` or ``"cuda"``.
+    """
+    for _ in range(warmup):
+        step()
+    gc.collect()
+    if torch.device(device).type == "cuda":
+        return _cuda_peak(step)
+    before = resident() if callable(resident) else resident
+    events = tuple(nbytes for name, nbytes in _events(step) if name != MARK)
+    return Measured(before + max(accumulate(events), default=0), before, events)
+
+
+def _cuda_peak(step: Step) -> Measured:
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return Measured(torch.cuda.max_memory_allocated(), before)
+
+
+def mark() -> None:
+    """Mark a place in the stream of memory events, for `live_curve`."""
+    with record_function(MARK):
+        pass
+
+
+def live_curve(step: Step, before: int = 0) -> tuple[int, ...]:
+    """Run a step that calls `mark`, and return the bytes that live at each mark, ``before`` included.
+
+    Example:
+        >>> def step():
+        ...     kept = torch.empty(256)
+        ...     mark()
+        ...     del kept
+        ...     mark()
+        >>> live_curve(step)
+        (1024, 0)
+    """
+    live, curve = before, []
+    for name, nbytes in _events(step):
+        live += nbytes
+        if name == MARK:
+            curve.append(live)
+    return tuple(curve)
+
+
+def _events(step: Step) -> list[tuple[str, int]]:
+    """Return (name, signed bytes) of the memory events and marks of one step, in order."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step()
+    results = profiler.profiler.kineto_results
+    kept = [e for e in results.events() if e.name() in ("[memory]", MARK)]
+    kept.sort(key=lambda event: event.start_ns())
+    return [(e.name(), e.nbytes() if e.name() == "[memory]" else 0) for e in kept]
+
+
+def interleaved_cpu_seconds(
+    variants: Mapping[str, Step],
+    repeats: int = 5,
+    warmup: int = 1,
+    *,
+    threads: int = 1,
+    budget_seconds: float | None = None,
+) -> dict[str, float]:
+    """Return the least CPU seconds of each variant, all run in turn so that noise hits all alike.
+
+    Args:
+        variants: steps by name.
+        repeats: rounds; each runs every variant once, in an order that turns.
+        warmup: rounds that do not count.
+        threads: threads of torch meanwhile; with 1, the thread is pinned to one core.
+        budget_seconds: no round starts after so many wall seconds, once one has counted.
+    """
+    best = dict.fromkeys(variants, float("inf"))
+    names = list(variants)
+    start = time.monotonic()
+    with _threads(threads):
+        for round_ in range(-warmup, repeats):
+            spent = time.monotonic() - start
+            if round_ > 0 and budget_seconds is not None and spent > budget_seconds:
+                break
+            for i in range(len(names)):
+                name = names[(i + round_) % len(names)]
+                seconds = _cpu_seconds(variants[name])
+                if round_ >= 0:
+                    best[name] = min(best[name], seconds)
+    return best
+
+
+def _cpu_seconds(step: Step) -> float:
+    gc.collect()
+    start = time.process_time()
+    step()
+    return time.process_time() - start
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Run torch on ``count`` threads; a single one is pinned to one core where the system can."""
+    threads = torch.get_num_threads()
+    pin = count == 1 and hasattr(os, "sched_setaffinity")
+    cores = os.sched_getaffinity(0) if pin else set()
+    torch.set_num_threads(count)
+    if pin:
+        os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        if pin:
+            os.sched_setaffinity(0, cores)
