@@ -44,7 +44,7 @@ class Timeline:
     """Memory over one step: which blocks are allocated while each operator runs.
 
     Attributes:
-        steps: name of each operator run, in order; a second run ends in ``"'"``.
+        steps: name of each operator run, in order; a second run ends in ``" (again)"``.
         seconds: predicted seconds of each.
         blocks: everything allocated, residents included; in order of their start.
 
