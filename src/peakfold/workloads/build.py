@@ -1,0 +1,142 @@
+"""Builds a workload by name."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from peakfold.errors import UsageError
+from peakfold.workloads.losses import LOSSES, make_batch
+from peakfold.workloads.sizes import SIZES, ResNetSize
+from peakfold.workloads.target import Target
+
+T = TypeVar("T")
+
+NAMES: tuple[str, ...] = tuple(SIZES)
+
+OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-4),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
+}
+
+ATTENTIONS: dict[str, tuple[str, ...]] = {
+    "bert": ("eager", "sdpa"),
+    "bert_sdpa": ("sdpa",),
+    "vit": ("eager", "sdpa"),
+}
+
+
+def build(
+    name: str,
+    size: str = "cpu",
+    optimizer: str = "sgd",
+    dropout: float = 0.0,
+    attention: str | None = None,
+    device: str = "cpu",
+    batch: int | None = None,
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+) -> Target:
+    """The training step of a workload, in train mode.
+
+    Args:
+        name: one of ``NAMES``; ``bert_sdpa`` is ``bert`` with fused attention.
+        size: ``"tiny"``, ``"cpu"`` or ``"paper"``.
+        optimizer: ``"sgd"``, ``"momentum"``, ``"adam"`` or ``"adamw"``.
+        dropout: the probability at every dropout of the model; ``resnet50`` has none.
+        attention: ``"eager"`` or ``"sdpa"``; None is the workload's own.
+        device: ``"meta"`` makes no storage at all.
+        batch: samples in the batch; None is the size's own.
+        seed: of weights and batch. Torch's global random state stays as it was.
+        dtype: of parameters and images; None is float32, bfloat16 for ``paper`` of ``gptneo`` and ``btlm``.
+
+    Raises:
+        UsageError: an unknown name or value, or transformers or MONAI are missing.
+
+    Example:
+        >>> target = build("gptneo", "paper", device="meta")
+        >>> sum(parameter.numel() for parameter in target.model.parameters())
+        1315575808
+    """
+    spec = _choose("size", size, _choose("workload", name, SIZES))
+    make_optimizer = _choose("optimizer", optimizer, OPTIMIZERS)
+    attention = _attention(name, attention)
+    _check_numbers(dropout, batch)
+    if dropout and isinstance(spec, ResNetSize):
+        raise UsageError("target", f"{name} has no dropout", got=str(dropout), expected="dropout 0")
+    models = _models()
+    dtype = dtype or (torch.bfloat16 if spec.half else torch.float32)
+    with torch.random.fork_rng(), torch.device("meta" if device == "meta" else "cpu"):
+        torch.manual_seed(seed)
+        model: nn.Module = models.make_model(name, spec, dropout, attention).to(device, dtype)
+        inputs, labels = make_batch(spec, batch or spec.batch, dtype)
+    data = (inputs.to(device), labels.to(device))
+    return Target(model.train(), LOSSES[name], make_optimizer(model.parameters()), data)
+
+
+def block_classes(name: str) -> tuple[type[nn.Module], ...]:
+    """The classes of the repeated blocks of a workload, which users wrap in checkpoints; they may nest.
+
+    Raises:
+        UsageError: an unknown name, or transformers or MONAI are missing.
+    """
+    _choose("workload", name, SIZES)
+    blocks: tuple[type[nn.Module], ...] = _models().BLOCKS[name]
+    return blocks
+
+
+def _models() -> ModuleType:
+    try:
+        from peakfold.workloads import models
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("transformers", "monai"):
+            raise
+        raise UsageError(
+            stage="target",
+            what="the workloads need a package that is not installed",
+            expected="transformers and monai",
+            got=f"no module named {error.name!r}",
+            hint="pip install 'peakfold[bench]'",
+        ) from error
+    return models
+
+
+def _choose(kind: str, name: str, options: Mapping[str, T]) -> T:
+    if name in options:
+        return options[name]
+    close = difflib.get_close_matches(name, options, n=1)
+    raise UsageError(
+        stage="target",
+        what=f"unknown {kind}",
+        expected=", ".join(options),
+        got=repr(name),
+        hint=f"did you mean {close[0]!r}?" if close else "",
+    )
+
+
+def _attention(name: str, attention: str | None) -> str:
+    kinds = ATTENTIONS.get(name, ("eager",))
+    if attention is None:
+        return kinds[0]
+    if attention not in kinds:
+        raise UsageError(
+            stage="target",
+            what=f"{name} has no such attention",
+            expected=" or ".join(kinds),
+            got=repr(attention),
+        )
+    return attention
+
+
+def _check_numbers(dropout: float, batch: int | None) -> None:
+    if not 0.0 <= dropout < 1.0:
+        raise UsageError(
+            "target", "the dropout is out of range", expected="0 <= dropout < 1", got=str(dropout)
+        )
+    if batch is not None and batch < 1:
+        raise UsageError("target", "the batch is too small", expected="at least 1 sample", got=str(batch))
