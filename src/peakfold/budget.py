@@ -1,0 +1,126 @@
+"""What a user may write as a budget, and what it comes to in bytes."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from peakfold.errors import UsageError
+
+UNITS: dict[str, int] = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+FORMS = "bytes (4000000000), a size ('4GiB', '900 MB'), a share of the eager peak ('40%') or 'fit'"
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """A budget for the peak. Exactly one of ``nbytes``, ``share`` and ``fit`` is set.
+
+    Attributes:
+        text: as the user wrote it.
+        nbytes: bytes.
+        share: of the eager peak, 0.4 for 40 %.
+        fit: what the device has free.
+    """
+
+    text: str
+    nbytes: int | None = None
+    share: float | None = None
+    fit: bool = False
+
+    def resolve(self, eager_peak: int, free: int) -> int:
+        """Return the budget in bytes, rounded down.
+
+        Args:
+            eager_peak: peak of the original, in bytes.
+            free: what the device has free, in bytes.
+
+        Example:
+            >>> parse_memory("40%").resolve(1000, 0), parse_memory("fit").resolve(1000, 800)
+            (400, 800)
+        """
+        if self.nbytes is not None:
+            return self.nbytes
+        return free if self.share is None else math.floor(self.share * eager_peak)
+
+
+def parse_memory(given: str | float) -> MemoryBudget:
+    """Read a memory budget.
+
+    Raises:
+        UsageError: it cannot be read, or is not more than nothing.
+
+    Example:
+        >>> parse_memory("4GiB").nbytes, parse_memory("40%").share, parse_memory(10).nbytes
+        (4294967296, 0.4, 10)
+    """
+    text = str(given).strip()
+    if isinstance(given, bool):
+        raise _unreadable(repr(given))
+    if text.lower() == "fit":
+        return MemoryBudget(text, fit=True)
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise _unreadable(repr(given))
+    number, unit = float(match[1]), match[2].lower()
+    if unit != "%" and unit not in UNITS:
+        raise _unreadable(
+            repr(given), f"unit {match[2]!r} is not one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
+        )
+    if not math.isfinite(number):
+        raise _unreadable(repr(given))
+    if number <= 0:
+        raise _too_small(text)
+    if unit == "%":
+        return MemoryBudget(text, share=number / 100)
+    nbytes = int(number * UNITS[unit])
+    if nbytes < 1:
+        raise _too_small(text)
+    return MemoryBudget(text, nbytes=nbytes)
+
+
+def parse_latency(given: str | float) -> float:
+    """Read a latency budget: a ratio to eager's time.
+
+    Raises:
+        UsageError: it is not a positive number.
+
+    Example:
+        >>> parse_latency(1.10), parse_latency("1.25x")
+        (1.1, 1.25)
+    """
+    text = str(given).strip().lower().removesuffix("x")
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = math.nan
+    if isinstance(given, bool) or not math.isfinite(ratio) or ratio <= 0:
+        raise UsageError(
+            stage="options",
+            what="the latency budget cannot be read",
+            expected="a positive ratio to eager's time, e.g. 1.10 for at most 10 % slower",
+            got=repr(given),
+        )
+    return ratio
+
+
+def _unreadable(got: str, hint: str = "") -> UsageError:
+    return UsageError(
+        stage="options", what="the memory budget cannot be read", expected=FORMS, got=got, hint=hint
+    )
+
+
+def _too_small(text: str) -> UsageError:
+    return UsageError(
+        stage="options", what="the memory budget must be more than nothing", expected=FORMS, got=repr(text)
+    )
