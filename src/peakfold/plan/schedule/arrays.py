@@ -7,7 +7,7 @@ order. Host numbers are storages of no bytes (``host_number``), so that one set 
 dependency; no schedule frees them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,15 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from peakfold.cost.costs import Costs
-from peakfold.ir.graph import Graph, Node, Value
+from peakfold.ir.graph import Graph, Value
 from peakfold.ir.types import TensorType
+from peakfold.ops.inplace import reusable_operands
 
 Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-
-Reusable = Callable[[Node], Iterable[tuple[int, Value]]]
 
 
 @dataclass(frozen=True)
@@ -103,14 +102,12 @@ class Tables:
         return self.storage_of[self.graph.storage(value)]
 
 
-def tabulate(graph: Graph, costs: Costs, reusable: Reusable = lambda node: ()) -> Tables:
+def tabulate(graph: Graph, costs: Costs) -> Tables:
     """Return the arrays of a graph.
 
     Args:
         graph: the program.
         costs: seconds and hidden bytes by node id.
-        reusable: for a node, the pairs (index of an output, operand) that its operator can write in
-            place; here they are narrowed to operands that fill their storage and are read once.
 
     Example:
         >>> from peakfold.ir.graph import Input, Op, Output
@@ -143,7 +140,12 @@ def tabulate(graph: Graph, costs: Costs, reusable: Reusable = lambda node: ()) -
         if old != new:
             replaces[new] = old
     returned = {storage(output.value) for output in graph.outputs}
-    pairs = [_in_place(graph, node, reusable(node)) for node in steps]
+    pairs = [
+        list(
+            dict.fromkeys((Value(node.id, way.output), way.operand) for way in reusable_operands(graph, node))
+        )
+        for node in steps
+    ]
     return Tables(
         graph=graph,
         nodes=np.array([node.id for node in steps], np.int32),
@@ -180,19 +182,6 @@ def _owners(graph: Graph) -> Iterator[Value]:
         for value, alias in zip(node.outputs, node.aliases, strict=True):
             if alias is None:
                 yield value
-
-
-def _in_place(graph: Graph, node: Node, found: Iterable[tuple[int, Value]]) -> list[tuple[Value, Value]]:
-    """Keep the pairs where the operand is all of its storage and the node reads it only there."""
-    reads = [graph.storage(value) for value in node.inputs]
-    return [
-        (Value(node.id, output), operand)
-        for output, operand in found
-        if node.aliases[output] is None
-        and reads.count(graph.storage(operand)) == 1
-        and graph.type(operand) == node.types[output]
-        and graph.nbytes(operand) == graph.nbytes(Value(node.id, output))
-    ]
 
 
 def _unique(items: Iterable[int]) -> list[int]:
