@@ -1,0 +1,244 @@
+"""A graph in one order of first runs, with what decoding needs: gaps, update cones, what may be dropped.
+
+*Base steps* are all steps but the updates, in the order of their first runs. *Update steps* are of the
+update phase and feed update steps only; they are put between the base runs by `sequence`.
+
+A *gap* is a pair (producer, user) of base steps: the storages of the producer that the user reads,
+between their reader before it (or their production) and that user. A *tail* is what follows the last
+base reader of a step's outputs. The decisions of a plan are one mode for each gap and tail.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from peakfold.errors import PlanError
+from peakfold.ir.plan import Plan
+from peakfold.plan.schedule.arrays import Flags, Ints, Tables
+
+KEEP, HOLD, DROP = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Tables in one order. ``x[x_begin[i]:x_begin[i + 1]]`` belongs to row ``i``.
+
+    Attributes:
+        tables: the graph.
+        base: base steps, in the order of their first runs.
+        rank: place of each step in that order; update steps come after all base steps.
+        late: which steps are update steps.
+        need_begin, need: for each step, the storages it reads that a base step makes (numbers apart).
+        need_gap: for each of ``need``, its gap; -1 where the reader is an update step.
+        use_begin, use_gap: for each storage, the gaps that end at its base readers, in order.
+        gap_producer, gap_user: the two steps of each gap.
+        droppable: for each step, whether its outputs may be dropped and computed again.
+    """
+
+    tables: Tables
+    base: Ints
+    rank: Ints
+    late: Flags
+    need_begin: Ints
+    need: Ints
+    need_gap: Ints
+    use_begin: Ints
+    use_gap: Ints
+    gap_producer: Ints
+    gap_user: Ints
+    droppable: Flags
+
+    @property
+    def gaps(self) -> int:
+        """Number of gaps; the mode of the tail of step ``s`` is at ``gaps + s``."""
+        return len(self.gap_producer)
+
+    @cached_property
+    def gap_of(self) -> Mapping[tuple[int, int], int]:
+        """Gap of each (producer, user)."""
+        pairs = zip(self.gap_producer.tolist(), self.gap_user.tolist(), strict=True)
+        return {pair: gap for gap, pair in enumerate(pairs)}
+
+    @cached_property
+    def targets(self) -> tuple["Target", ...]:
+        """What completes each state pair, in program order of the new values."""
+        return tuple(_targets(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A state pair whose new value update steps make.
+
+    Attributes:
+        old: storage of the state input.
+        producers: base steps whose first runs must be past.
+        cone: update steps to run, in order.
+    """
+
+    old: int
+    producers: tuple[int, ...]
+    cone: tuple[int, ...]
+
+
+def frame(tables: Tables, order: Sequence[int] = ()) -> Frame:
+    """Return the frame of an order.
+
+    Args:
+        tables: the graph.
+        order: node ids of all steps in the order of their first runs; empty for the program's own.
+
+    Raises:
+        PlanError: the order is not one of this graph.
+    """
+    steps = _order(tables, order)
+    late = _late(tables)
+    base = np.array([s for s in steps if not late[s]], np.int32)
+    rank = np.empty(tables.steps, np.int32)
+    rank[base] = np.arange(len(base))
+    rank[[s for s in steps if late[s]]] = np.arange(len(base), tables.steps)
+    made = (tables.producer >= 0) & ~tables.host_number
+    needs = [
+        [v for v in _row(tables.operand_begin, tables.operands, s) if made[v]] for s in range(tables.steps)
+    ]
+    gap_of: dict[tuple[int, int], int] = {}
+    uses: list[list[int]] = [[] for _ in tables.storages]
+    for user in base.tolist():
+        for v in needs[user]:
+            uses[v].append(gap_of.setdefault((int(tables.producer[v]), user), len(gap_of)))
+    gaps = [
+        gap_of.get((int(tables.producer[v]), s), -1) if not late[s] else -1
+        for s in range(tables.steps)
+        for v in needs[s]
+    ]
+    return Frame(
+        tables=tables,
+        base=base,
+        rank=rank,
+        late=late,
+        need_begin=_begins(needs),
+        need=_flat(needs),
+        need_gap=np.array(gaps, np.int32),
+        use_begin=_begins(uses),
+        use_gap=_flat(uses),
+        gap_producer=np.array([pair[0] for pair in gap_of], np.int32),
+        gap_user=np.array([pair[1] for pair in gap_of], np.int32),
+        droppable=_droppable(tables, late, needs),
+    )
+
+
+def modes_of(frame: Frame, plan: Plan) -> list[int]:
+    """Return the mode of each gap and tail that a plan decides.
+
+    Raises:
+        PlanError: a decision names what the graph has not, or what cannot be computed again.
+    """
+    modes = [KEEP] * (frame.gaps + frame.tables.steps)
+    step_of = frame.tables.step_of
+    for decision in plan.recompute:
+        if decision.node not in step_of or decision.use not in step_of:
+            missing = decision.node if decision.node not in step_of else decision.use
+            raise _refused("a recompute names a node that is no step", f"node {missing}")
+        producer, user = step_of[decision.node], step_of[decision.use]
+        if not frame.droppable[producer]:
+            raise _refused("this node cannot be computed again", _name(frame, producer))
+        if frame.late[user] or frame.rank[user] <= frame.rank[producer]:
+            raise _refused("a recompute's use must come after its node", _name(frame, user))
+        slot = frame.gap_of.get((producer, user), frame.gaps + producer)
+        modes[slot] = HOLD if decision.hold else DROP
+    return modes
+
+
+def _refused(what: str, got: str) -> PlanError:
+    hint = "remove the line, or name another node"
+    return PlanError(stage="lower", what=what, got=got, hint=hint)
+
+
+def _name(frame: Frame, step: int) -> str:
+    return frame.tables.graph.node[int(frame.tables.nodes[step])].name
+
+
+def _order(tables: Tables, order: Sequence[int]) -> list[int]:
+    if not order:
+        return list(range(tables.steps))
+    if sorted(order) != sorted(tables.nodes.tolist()):
+        raise _refused("the order does not name every step of the graph once", f"{len(order)} nodes")
+    steps = [tables.step_of[node] for node in order]
+    done: set[int] = set()
+    for step in steps:
+        makers = tables.producer[_row(tables.operand_begin, tables.operands, step)]
+        if any(maker >= 0 and maker not in done for maker in makers.tolist()):
+            node = tables.graph.node[int(tables.nodes[step])]
+            raise _refused("the order runs a node before what it reads", node.name)
+        done.add(step)
+    drawn = [s for s in steps if tables.random[s]]
+    if drawn != sorted(drawn):
+        raise _refused("the order changes the order of random operators", f"{len(drawn)} of them")
+    return steps
+
+
+def _late(tables: Tables) -> Flags:
+    """Update steps: of the update phase, and read by such steps only."""
+    late = tables.update.copy()
+    for step in range(tables.steps - 1, -1, -1):
+        for v in _row(tables.output_begin, tables.outputs, step):
+            if not late[_row(tables.user_begin, tables.users, v)].all():
+                late[step] = False
+    return late
+
+
+def _droppable(tables: Tables, late: Flags, needs: Sequence[Sequence[int]]) -> Flags:
+    """Steps that repeat exactly, own all their outputs, and feed no update."""
+    allowed: Flags = ~tables.host & ~late & (tables.pure | tables.random)
+    mixed = [any(a is not None for a in tables.graph.node[int(n)].aliases) for n in tables.nodes]
+    allowed &= ~np.array(mixed, np.bool_)
+    for step in np.flatnonzero(mixed):
+        allowed[[int(tables.producer[v]) for v in needs[step]]] = False
+    for step in np.flatnonzero(late):
+        allowed[[int(tables.producer[v]) for v in needs[step]]] = False
+    kept = np.flatnonzero(tables.is_output & (tables.producer >= 0))
+    allowed[tables.producer[kept]] = False
+    return allowed
+
+
+def _targets(frame: Frame) -> Iterable[Target]:
+    tables = frame.tables
+    pairs = zip(tables.state_input.tolist(), tables.state_output.tolist(), strict=True)
+    made = [(int(tables.producer[new]), old) for old, new in pairs if tables.producer[new] >= 0]
+    for step, old in sorted(made, key=lambda item: (frame.rank[item[0]], item[1])):
+        if frame.late[step]:
+            yield _target(frame, step, old)
+
+
+def _target(frame: Frame, step: int, old: int) -> Target:
+    """The update steps that a new value needs, those that read the old value included."""
+    tables = frame.tables
+    readers = [u for u in _row(tables.user_begin, tables.users, old) if frame.late[u] and u < step]
+    cone: set[int] = set()
+    producers: set[int] = set()
+    stack = [step, *readers]
+    while stack:
+        item = stack.pop()
+        if item in cone:
+            continue
+        cone.add(item)
+        for v in _row(tables.operand_begin, tables.operands, item):
+            maker = int(tables.producer[v])
+            if maker >= 0:
+                stack.append(maker) if frame.late[maker] else producers.add(maker)
+    ordered = sorted(cone, key=lambda s: int(frame.rank[s]))
+    return Target(old, tuple(sorted(producers)), tuple(ordered))
+
+
+def _row(begin: Ints, items: Ints, row: int) -> list[int]:
+    found: list[int] = items[begin[row] : begin[row + 1]].tolist()
+    return found
+
+
+def _begins(rows: Sequence[Sequence[int]]) -> Ints:
+    return np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
+
+
+def _flat(rows: Sequence[Sequence[int]]) -> Ints:
+    return np.array([item for row in rows for item in row], np.int32)
