@@ -193,9 +193,9 @@ def _droppable(tables: Tables, late: Flags, needs: Sequence[Sequence[int]]) -> F
     allowed: Flags = ~tables.host & ~late & (tables.pure | tables.random)
     mixed = [any(a is not None for a in tables.graph.node[int(n)].aliases) for n in tables.nodes]
     allowed &= ~np.array(mixed, np.bool_)
-    for step in np.flatnonzero(mixed):
+    for step in np.flatnonzero(mixed).tolist():
         allowed[[int(tables.producer[v]) for v in needs[step]]] = False
-    for step in np.flatnonzero(late):
+    for step in np.flatnonzero(late).tolist():
         allowed[[int(tables.producer[v]) for v in needs[step]]] = False
     kept = np.flatnonzero(tables.is_output & (tables.producer >= 0))
     allowed[tables.producer[kept]] = False

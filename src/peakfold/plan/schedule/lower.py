@@ -9,23 +9,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from peakfold.cost.costs import Costs
-from peakfold.ir.graph import Graph, Node, Value
+from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Buffer, Commit, Compute, Free, Plan, Reuse, ReuseKind, Run, Schedule, Step
 from peakfold.ops.inplace import reusable_operands
 from peakfold.plan.schedule.arrays import Tables, tabulate
 from peakfold.plan.schedule.frame import frame, modes_of
 from peakfold.plan.schedule.sequence import sequence
-
-NO_COSTS = Costs({}, {})
-
-
-def tables_of(graph: Graph, costs: Costs = NO_COSTS) -> Tables:
-    """Return the tables of a graph, with what its operators can write in place."""
-
-    def reusable(node: Node) -> Iterator[tuple[int, Value]]:
-        return ((way.output, way.operand) for way in reusable_operands(graph, node))
-
-    return tabulate(graph, costs, reusable)
 
 
 def lower(graph: Graph, plan: Plan) -> Schedule:
@@ -42,11 +31,11 @@ def lower(graph: Graph, plan: Plan) -> Schedule:
         >>> neg = Node(2, "neg", Op("aten.neg.default"), (Value(1),), (), (tensor(4),), (None,))
         >>> graph = Graph((x,), (exp, neg), (Output("y", Value(2)),))
         >>> for step in lower(graph, Plan(graph.digest)).steps:
-        ...     print(step)
-        Compute(run=Run(node=1, k=0), reuses=())
-        Compute(run=Run(node=2, k=0), reuses=(Reuse(output=0, operand=Value(node=1, index=0), kind='donate'),))
+        ...     print(step.run, [reuse.kind for reuse in step.reuses])
+        Run(node=1, k=0) []
+        Run(node=2, k=0) ['donate']
     """
-    return lower_tables(tables_of(graph), plan)
+    return lower_tables(tabulate(graph, Costs({}, {})), plan)
 
 
 def lower_tables(tables: Tables, plan: Plan) -> Schedule:

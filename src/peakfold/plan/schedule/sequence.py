@@ -73,8 +73,8 @@ class _Walk:
         """The mode of the gap or tail that a storage is in."""
         use = self.next_use[v]
         if use < self.frame.use_begin[v + 1]:
-            return self.modes[self.frame.use_gap[use]]
-        return self.modes[self.frame.gaps + self.frame.tables.producer[v]]
+            return self.modes[int(self.frame.use_gap[use])]
+        return self.modes[self.frame.gaps + int(self.frame.tables.producer[v])]
 
     def _needs(self, step: int) -> list[int]:
         begin = self.frame.need_begin
