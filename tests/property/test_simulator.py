@@ -36,14 +36,14 @@ def machines(draw):
         return draw(st.lists(st.integers(0, most), min_size=STEPS, max_size=STEPS))
 
     link = Link(draw(st.sampled_from([10.0, 333.0, 1e4])), draw(st.sampled_from([0.0, 0.7])), 77.0)
-    return dict(
-        seconds=[n / 7 for n in numbers(50)],
-        workspace=numbers(500),
-        operands=sets(),
-        outputs=sets(),
-        resident=draw(st.integers(0, 1000)),
-        link=link,
-    )
+    return {
+        "seconds": [n / 7 for n in numbers(50)],
+        "workspace": numbers(500),
+        "operands": sets(),
+        "outputs": sets(),
+        "resident": draw(st.integers(0, 1000)),
+        "link": link,
+    }
 
 
 def flat(rows):

@@ -7,7 +7,7 @@ order. Host numbers are storages of no bytes (``host_number``), so that one set 
 dependency; no schedule frees them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peakfold.cost.costs import Costs
-from peakfold.ir.graph import Graph, Value
+from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.types import TensorType
 from peakfold.ops.inplace import reusable_operands
 
@@ -23,6 +23,8 @@ Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+
+Reusable = Callable[[Node], Iterable[tuple[int, Value]]]
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,17 @@ class Tables:
         return self.storage_of[self.graph.storage(value)]
 
 
-def tabulate(graph: Graph, costs: Costs) -> Tables:
+def tabulate(graph: Graph, costs: Costs, reusable: Reusable | None = None) -> Tables:
     """Return the arrays of a graph.
 
     Args:
         graph: the program.
         costs: seconds and hidden bytes by node id.
+        reusable: for a node, the pairs (index of an output, operand) that it can write in place; what
+            `peakfold.ops.inplace` says when None.
 
     Example:
-        >>> from peakfold.ir.graph import Input, Op, Output
+        >>> from peakfold.ir.graph import Input, Op, Output, Node
         >>> from peakfold.ir.types import tensor
         >>> x = Input(0, "x", "batch", tensor(4))
         >>> relu = Node(1, "relu", Op("aten.relu.default"), (Value(0),), (), (tensor(4),), (None,))
@@ -140,12 +144,7 @@ def tabulate(graph: Graph, costs: Costs) -> Tables:
         if old != new:
             replaces[new] = old
     returned = {storage(output.value) for output in graph.outputs}
-    pairs = [
-        list(
-            dict.fromkeys((Value(node.id, way.output), way.operand) for way in reusable_operands(graph, node))
-        )
-        for node in steps
-    ]
+    pairs = [_in_place(graph, node, reusable) for node in steps]
     return Tables(
         graph=graph,
         nodes=np.array([node.id for node in steps], np.int32),
@@ -182,6 +181,12 @@ def _owners(graph: Graph) -> Iterator[Value]:
         for value, alias in zip(node.outputs, node.aliases, strict=True):
             if alias is None:
                 yield value
+
+
+def _in_place(graph: Graph, node: Node, reusable: Reusable | None) -> list[tuple[Value, Value]]:
+    ways = reusable_operands(graph, node) if reusable is None else ()
+    found = [(way.output, way.operand) for way in ways] if reusable is None else reusable(node)
+    return list(dict.fromkeys((Value(node.id, output), operand) for output, operand in found))
 
 
 def _unique(items: Iterable[int]) -> list[int]:

@@ -26,7 +26,6 @@ from peakfold.plan.schedule.kernel import (
     WAIT,
 )
 
-
 FOREVER = 2**31 - 1
 
 

@@ -12,8 +12,10 @@ from peakfold.plan.schedule.tape import Span
 
 @dataclass(frozen=True)
 class Timeline:
-    """A simulated program. Rows are the steps of the schedule; a loop has one where it begins and one
-    where it ends, and its body, simulated for one part, stands between.
+    """A simulated program.
+
+    Rows are the steps of the schedule; a loop has one where it begins and one where it ends, and its
+    body, simulated for one part, stands between.
 
     Attributes:
         steps: the step on each row.
