@@ -1,1 +1,1 @@
-"""Graph and Schedule become readable Python source."""
+"""Graph and Schedule to readable Python source."""

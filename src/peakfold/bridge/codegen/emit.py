@@ -1,0 +1,207 @@
+"""Graph and Schedule to one readable Python file.
+
+The file needs torch alone. It defines ``step(tensors, scalars)``: two mappings by the names of the
+graph's inputs, to a tuple of what the program returns, in the order of ``Graph.outputs``. State is
+updated in place.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import groupby
+
+from peakfold.bridge.codegen import operators
+from peakfold.bridge.codegen.frame import Frame
+from peakfold.bridge.codegen.header import Header, docstring
+from peakfold.bridge.codegen.host import HOST_EXPRESSIONS, host_expression
+from peakfold.bridge.codegen.names import Namer, operator_names
+from peakfold.bridge.codegen.random import REDRAW, Streams
+from peakfold.bridge.codegen.writer import INDENT, call, deletion, margin, section
+from peakfold.errors import PlanError
+from peakfold.ir.graph import Graph, Kind, Node, Value
+from peakfold.ir.plan import Commit, Compute, Free, Reuse, Schedule, Step
+from peakfold.ir.types import TensorType
+from peakfold.ops.inplace import InPlace, reusable_operands
+
+_KINDS: dict[Kind, str] = {
+    "parameter": "parameters",
+    "buffer": "buffers",
+    "gradient": "gradients",
+    "optimizer": "optimizer state",
+    "constant": "constants",
+    "batch": "batch",
+    "scalar": "numbers",
+}
+
+
+def emit(graph: Graph, schedule: Schedule, header: Header | None = None, *, marks: bool = False) -> str:
+    """Return the source of a file that runs a schedule.
+
+    Args:
+        graph: what is computed.
+        schedule: each step of it, legal for the graph.
+        header: figures for the docstring.
+        marks: call a third argument of ``step`` after each step of the schedule, so that the bytes
+            that live there can be measured.
+
+    Raises:
+        PlanError: the schedule reads or frees what does not live, or has a step that is not supported.
+    """
+    functions = operator_names(_operators(graph, schedule))
+    namer = Namer(graph, functions.values())
+    frame = Frame(graph, namer, functions)
+    streams = Streams(graph, schedule, namer)
+    body = list(_body(frame, streams, schedule, marks))
+    body.append(_return(frame))
+    return "\n".join(
+        [
+            docstring(header or Header()),
+            "",
+            *(["import math", ""] if any("math." in line for line in body) else []),
+            "import torch",
+            "",
+            *(f"{functions[name]} = {operators.reference(name)}" for name in sorted(frame.used)),
+            *(REDRAW if streams.repeats else ()),
+            "",
+            "",
+            "@torch.no_grad()",
+            f"def step(tensors, scalars{', mark' if marks else ''}):",
+            *_prologue(frame, namer),
+            *streams.prologue(),
+            *body,
+            "",
+        ]
+    )
+
+
+def _operators(graph: Graph, schedule: Schedule) -> list[str]:
+    """Return every operator that the schedule may call, in program order, without repeats."""
+    called = [node.op.name for node in graph.nodes if node.op.name not in HOST_EXPRESSIONS]
+    forms = [
+        _form(graph, graph.node[step.run.node], reuse).form
+        for step in schedule.steps
+        if isinstance(step, Compute)
+        for reuse in step.reuses
+    ]
+    return list(dict.fromkeys(called + forms))
+
+
+def _form(graph: Graph, node: Node, reuse: Reuse) -> InPlace:
+    storage = graph.storage(reuse.operand)
+    for way in reusable_operands(graph, node):
+        if way.output == reuse.output and graph.storage(way.operand) == storage:
+            return way
+    raise PlanError(
+        stage="codegen",
+        what=f"{node.name} cannot be written into {graph.name_of(reuse.operand)}",
+        expected="an operand of the output's type, and an operator with an in-place form",
+        got=node.op.name,
+        hint="leave this reuse out of the schedule",
+    )
+
+
+def _prologue(frame: Frame, namer: Namer) -> Iterator[str]:
+    graph, resident = frame.graph, 0
+    for kind, title in _KINDS.items():
+        given = [one for one in graph.inputs if one.kind == kind]
+        nbytes = sum(graph.nbytes(Value(one.id)) for one in given)
+        read = [one for one in given if one.id in frame.read_inputs]
+        resident += nbytes
+        if read or nbytes:
+            yield margin(section(title), nbytes, resident)
+        for one in read:
+            source = "tensors" if isinstance(one.type, TensorType) else "scalars"
+            yield f"{INDENT}{namer.value(Value(one.id))} = {source}[{json.dumps(one.name)}]"
+
+
+def _body(frame: Frame, streams: Streams, schedule: Schedule, marks: bool) -> Iterator[str]:
+    title = ""
+    for freeing, steps in groupby(schedule.steps, lambda step: isinstance(step, Free) and not marks):
+        if freeing:
+            yield from _free(frame, [step for step in steps if isinstance(step, Free)])
+            continue
+        for step in steps:
+            heading = _heading(frame.graph, step)
+            if heading not in ("", title):
+                title = heading
+                yield section(title)
+            yield from _step(frame, streams, step)
+            if marks:
+                yield f"{INDENT}mark()"
+
+
+def _heading(graph: Graph, step: Step) -> str:
+    """Return phase and block of a step, e.g. ``"forward encoder.layer.0"``; empty for a free."""
+    if not isinstance(step, Compute):
+        return ""
+    origin = graph.node[step.run.node].origin
+    parts = origin.module.split(".")
+    numbered = [i for i, part in enumerate(parts) if part.isdigit()]
+    block = ".".join(parts[: numbered[0] + 1] if numbered else parts[:1])
+    return f"{origin.phase} {block}".rstrip()
+
+
+def _step(frame: Frame, streams: Streams, step: Step) -> Iterator[str]:
+    if isinstance(step, Compute):
+        return _compute(frame, streams, step)
+    if isinstance(step, Free):
+        return _free(frame, [step])
+    if isinstance(step, Commit):
+        return _commit(frame, step)
+    raise PlanError(
+        stage="codegen",
+        what=f"a {type(step).__name__.lower()} step cannot be emitted",
+        expected="compute, free and commit steps",
+        hint="make a plan without it",
+    )
+
+
+def _compute(frame: Frame, streams: Streams, step: Compute) -> Iterator[str]:
+    node = frame.graph.node[step.run.node]
+    arguments = frame.arguments(node)
+    if node.op.name in HOST_EXPRESSIONS:
+        (name,) = frame.define(node, step.run)
+        yield f"{INDENT}{name} = {host_expression(node.op.name, arguments)}"
+        return
+    yield from streams.before(step.run)
+    function = node.op.name
+    for reuse in step.reuses:
+        way = _form(frame.graph, node, reuse)
+        function = way.form
+        if way.keyword:
+            arguments.append(f"{way.keyword}={frame.read(way.operand)}")
+    before = frame.live
+    names = frame.define(node, step.run)
+    ended = [name for reuse in step.reuses for name in frame.take(node, step.run, reuse)]
+    lines = call(*streams.call(step.run, frame.function(function), arguments), prefix=_targets(node, names))
+    yield from lines[:-1]
+    yield margin(lines[-1], frame.live - before, frame.live)
+    yield from deletion(ended)
+    yield from streams.after(step.run)
+
+
+def _targets(node: Node, names: list[str]) -> str:
+    listed = len(names) == 1 and operators.returns_sequence(node.op.name)
+    return f"{', '.join(names)}{',' if listed else ''} = "
+
+
+def _free(frame: Frame, steps: list[Free]) -> Iterator[str]:
+    names, given_back = [], 0
+    for step in steps:
+        ended, nbytes = frame.free(step.buffer)
+        names += ended
+        given_back += nbytes
+    lines = deletion(names)
+    yield from lines[:-1]
+    if lines:
+        yield margin(lines[-1], -given_back, frame.live)
+
+
+def _commit(frame: Frame, step: Commit) -> Iterator[str]:
+    state = frame.read(Value(step.input))
+    new = frame.read(frame.graph.new_value[step.input])
+    yield margin(f"{INDENT}{state}.copy_({new})", 0, frame.live)
+
+
+def _return(frame: Frame) -> str:
+    values = ", ".join(frame.read(output.value) for output in frame.graph.outputs)
+    return f"{INDENT}return ({values},)" if values else f"{INDENT}return ()"

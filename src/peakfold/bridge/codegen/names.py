@@ -1,0 +1,95 @@
+"""Python identifiers: the user's names for values, the operators' names for functions."""
+
+import keyword
+import re
+from collections.abc import Iterable
+
+from peakfold.ir.graph import Graph, Node, Value
+
+RESERVED = frozenset({"torch", "math", "step", "tensors", "scalars", "mark", "redraw", "rng", "now"})
+
+
+def identifier(text: str) -> str:
+    """Return a Python identifier that reads like ``text``.
+
+    Example:
+        >>> identifier("encoder.layer.0.addmm"), identifier("0.weight"), identifier("class")
+        ('encoder_layer_0_addmm', 'v0_weight', 'class_')
+    """
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "v"
+    if name[0].isdigit():
+        name = f"v{name}"
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """Return ``name``, numbered if it is taken, and take it.
+
+    Example:
+        >>> taken = {"x"}
+        >>> unique("x", taken), unique("x", taken)
+        ('x_1', 'x_2')
+    """
+    found, count = name, 0
+    while found in taken:
+        count += 1
+        found = f"{name}_{count}"
+    taken.add(found)
+    return found
+
+
+def operator_names(operators: Iterable[str]) -> dict[str, str]:
+    """Return a short function name for each operator; the overload is in it only where two collide.
+
+    Example:
+        >>> operator_names(["aten.add.Tensor", "aten.mm.default", "aten.add.Scalar"])
+        {'aten.add.Tensor': 'add', 'aten.mm.default': 'mm', 'aten.add.Scalar': 'add_Scalar'}
+    """
+    taken = set(RESERVED)
+    found: dict[str, str] = {}
+    for name in operators:
+        namespace, base, overload = name.split(".", 2)
+        short = _function(base if namespace == "aten" else f"{namespace}_{base}")
+        if short in taken and overload != "default":
+            short = _function(f"{base}_{overload}")
+        found[name] = unique(short, taken)
+    return found
+
+
+def _function(text: str) -> str:
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII)
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def run_name(base: str, k: int) -> str:
+    """Return the name of a value's ``k``-th run.
+
+    Example:
+        >>> [run_name("x", k) for k in range(3)]
+        ['x', 'x_again', 'x_again_2']
+    """
+    if k == 0:
+        return base
+    return f"{base}_again" if k == 1 else f"{base}_again_{k}"
+
+
+class Namer:
+    """Gives each value of each run one identifier, unique in the function."""
+
+    def __init__(self, graph: Graph, functions: Iterable[str]) -> None:
+        self._graph = graph
+        self._taken = set(RESERVED) | set(functions)
+        self._names: dict[tuple[Value, int], str] = {}
+
+    def value(self, value: Value, k: int = 0) -> str:
+        """Return the identifier of a value as run ``k`` makes it."""
+        known = self._names.get((value, k))
+        if known is not None:
+            return known
+        base = identifier(self._graph.name_of(value)) if k == 0 else self.value(value)
+        self._names[value, k] = unique(run_name(base, k), self._taken)
+        return self._names[value, k]
+
+    def stream(self, node: Node) -> str:
+        """Return the identifier of the generator as it was before a node's first draw."""
+        return unique(f"rng_{identifier(node.name)}", self._taken)
