@@ -31,11 +31,10 @@ def _recompute(graph: Graph, costs: Costs, module: str, group: list[Recompute]) 
     nodes = list(dict.fromkeys(item.node for item in group))
     names = [graph.node[node].name.removeprefix(module + ".") for node in nodes]
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-    phases = sorted({graph.node[item.use].origin.phase for item in group})
     return Decision(
         action="recompute",
         what=f"{module or 'model'}: {shown}",
-        when=f"dropped after its first use, computed again for the {' and '.join(phases)}",
+        when="dropped after use, computed again before the next",
         nbytes=sum(_made(graph, node) for node in nodes),
         seconds=sum(costs.seconds.get(item.node, 0.0) for item in group),
     )

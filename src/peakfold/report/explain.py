@@ -82,8 +82,9 @@ def _why(graph: Graph, found: Spans, span: Span, peak: int) -> str:
     if later is None:
         return "a result of the step"
     run = found.runs[later]
-    phase = graph.node[run.node].origin.phase
-    return f"read by {run_name(graph, run)} ({phase}), {later - peak} operators later"
+    phase = "" if run.k else f" ({graph.node[run.node].origin.phase})"
+    count = later - peak
+    return f"read by {run_name(graph, run)}{phase}, {count} operator{'s' if count > 1 else ''} later"
 
 
 def _recompute_seconds(graph: Graph, costs: Costs, found: Spans, span: Span, peak: int) -> float | None:

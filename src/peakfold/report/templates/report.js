@@ -1,0 +1,43 @@
+"use strict";
+(() => {
+  const size = (n) => n >= 1e10 ? (n / 1e9).toFixed(2) + "\u00a0GB" : n >= 1e5 ? (n / 1e6).toFixed(1) + "\u00a0MB"
+    : n >= 1e3 ? (n / 1e3).toFixed(1) + "\u00a0kB" : n + "\u00a0B";
+  const part = (kind, bytes) => {
+    const span = document.createElement("span"), dot = document.createElement("i");
+    dot.style.setProperty("--hue", "var(--" + kind.replace(" ", "-") + ")");
+    span.append(dot, kind + " " + size(bytes));
+    return span;
+  };
+  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    const data = JSON.parse(figure.querySelector("script").textContent);
+    const plot = figure.querySelector(".plot"), cursor = figure.querySelector(".cursor");
+    const readout = figure.querySelector(".readout"), count = data.totals.length;
+    let at = data.totals.indexOf(Math.max(...data.totals));
+    const show = (column) => {
+      at = Math.max(0, Math.min(count - 1, column));
+      cursor.style.left = 100 * (at + 0.5) / count + "%";
+      cursor.hidden = false;
+      const head = document.createElement("div"), name = document.createElement("b");
+      name.textContent = data.steps[at];
+      head.append(name, " at " + data.times[at] + ": " + size(data.totals[at]));
+      const kinds = Object.entries(data.kinds).filter(([, line]) => line[at] > 0);
+      readout.replaceChildren(head, ...kinds.map(([kind, line]) => part(kind, line[at])));
+    };
+    const point = (event) => {
+      const box = plot.getBoundingClientRect();
+      show(Math.floor(count * (event.clientX - box.left) / box.width));
+    };
+    plot.addEventListener("pointermove", point);
+    plot.addEventListener("pointerdown", point);
+    plot.addEventListener("keydown", (event) => {
+      const far = event.shiftKey ? 10 : 1;
+      const move = { ArrowLeft: -far, ArrowRight: far, Home: -count, End: count }[event.key];
+      if (move === undefined) return;
+      event.preventDefault();
+      show(at + move);
+    });
+    show(at);
+    cursor.hidden = true;
+  }
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((item) => { item.open = true; }));
+})();

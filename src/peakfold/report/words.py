@@ -1,0 +1,85 @@
+"""Sentences that every face says the same way."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from peakfold.report.model import Equality, Limits, Report
+from peakfold.report.units import bytes_text, error_text, ratio_text, seconds_text
+
+Mood = Literal["good", "bad", "open"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One thing that was asked, and whether it holds; ``open`` where it was not checked."""
+
+    mood: Mood
+    topic: str
+    text: str
+
+
+def verdicts(report: Report) -> tuple[Verdict, ...]:
+    """Return the three answers that a reader wants first: memory, time, equality."""
+    return (_memory(report), _time(report), equality(report.equal))
+
+
+def asked(limits: Limits) -> str:
+    """Return in words what was asked for.
+
+    Example:
+        >>> asked(Limits(193_500_000, 1.1, "50%"))
+        'at most 193.5 MB (50%), at most 1.10x the time of eager'
+        >>> asked(Limits())
+        'the fastest plan'
+    """
+    parts = []
+    if limits.memory_bytes is not None:
+        note = f" ({limits.text})" if limits.text else ""
+        parts.append(f"at most {bytes_text(limits.memory_bytes)}{note}")
+    if limits.latency is not None:
+        parts.append(f"at most {ratio_text(limits.latency)} the time of eager")
+    return ", ".join(parts) or "the fastest plan"
+
+
+def equality(equal: Equality) -> Verdict:
+    """Return in words whether both programs compute the same."""
+    if equal.ok is None:
+        return Verdict("open", "Equality", "not checked")
+    over = f" over {equal.steps} steps" if equal.steps else ""
+    batch = f", batch: {equal.batch}" if equal.batch else ""
+    errors = f"largest error in float64 {error_text(equal.max_error)}, bound {error_text(equal.bound)}"
+    if not equal.ok:
+        return Verdict("bad", "Equality", f"NOT equal{over}: {errors}{batch}")
+    how = "every bit" if equal.bit_equal else "equal"
+    return Verdict("good", "Equality", f"{how}{over}; {errors}{batch}")
+
+
+def _memory(report: Report) -> Verdict:
+    peak, limit = report.peak_bytes, report.limits.memory_bytes
+    if peak is None:
+        return Verdict("open", "Memory", "not planned")
+    how = "predicted" if report.optimized.peak_bytes is None else "measured"
+    eager = "eager" if report.eager.measured else "eager (predicted)"
+    text = f"{bytes_text(peak)} {how}, {ratio_text(report.memory_ratio)} {eager}"
+    if limit is None:
+        return Verdict("good", "Memory", text)
+    held = peak <= limit
+    return Verdict(
+        "good" if held else "bad", "Memory", f"{text}; {'within' if held else 'OVER'} {bytes_text(limit)}"
+    )
+
+
+def _time(report: Report) -> Verdict:
+    measured, limit = report.latency_ratio, report.limits.latency
+    ratio = report.optimized.predicted_latency_ratio if measured is None else measured
+    if ratio is None:
+        return Verdict("open", "Time", "not known")
+    how = "predicted" if measured is None else "measured"
+    text = f"{ratio_text(ratio)} eager, {how}"
+    if measured is not None:
+        spent, eager = report.optimized.cpu_seconds, report.eager.cpu_seconds
+        text += f" ({seconds_text(spent)} against {seconds_text(eager)})"
+    if limit is None:
+        return Verdict("good", "Time", text)
+    held = ratio <= limit
+    return Verdict("good" if held else "bad", "Time", f"{text}; {'within' if held else 'OVER'} {limit:g}x")
