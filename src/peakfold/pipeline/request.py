@@ -1,0 +1,103 @@
+"""What is asked of one optimization."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from peakfold.budget import MemoryBudget, parse_latency, parse_memory
+from peakfold.errors import UsageError
+from peakfold.report.model import Limits
+
+Rng = Literal["eager", "counter"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The limits of one optimization and how it is searched and proved.
+
+    Attributes:
+        memory: budget of the peak, None for free.
+        latency: most seconds over eager's, None for free.
+        time_budget: wall seconds of the search.
+        iterations: steps of the search; with it, the seed and the costs decide the plan alone, and
+            the time budget no longer ends it.
+        seed: of the search.
+        rng: whose random numbers: ``"eager"`` draws exactly what eager draws.
+        verify: prove equality and measure, by running both.
+        device: ``"cpu"``, ``"cuda"`` or a simulated one, ``"sim:rtx3090"``.
+        plan: text of a plan to apply instead of searching.
+        name: what reports call the program.
+    """
+
+    memory: MemoryBudget | None = None
+    latency: float | None = None
+    time_budget: float = 60.0
+    iterations: int | None = None
+    seed: int = 0
+    rng: Rng = "eager"
+    verify: bool = True
+    device: str = "cpu"
+    plan: str | None = None
+    name: str = ""
+
+    @property
+    def limits(self) -> Limits:
+        """What a report says of the limits before the budget is known in bytes."""
+        words = [self.memory.text] if self.memory else []
+        words += [f"{self.latency:g}x time"] if self.latency else []
+        return Limits(latency=self.latency, text=", ".join(words))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the device is a description: nothing is run on it."""
+        return self.device.startswith("sim:")
+
+
+def request(
+    memory: str | float | None,
+    latency: str | float | None,
+    time_budget: float,
+    iterations: int | None,
+    seed: int,
+    rng: str,
+    verify: bool,
+    device: str = "cpu",
+    plan: str | None = None,
+    name: str = "",
+) -> Request:
+    """Return the request that a user's arguments make.
+
+    Raises:
+        UsageError: an argument cannot be read.
+
+    Example:
+        >>> request("4GiB", 1.1, 60, None, 0, "eager", True).memory.nbytes
+        4294967296
+    """
+    if rng != "eager":
+        raise UsageError(
+            stage="options",
+            what="the random numbers cannot be had in this way",
+            expected="rng='eager', eager's exact stream",
+            got=repr(rng),
+            hint="leave rng out; numbers keyed by a counter come with split regions",
+        )
+    if not time_budget >= 0:
+        raise UsageError(
+            stage="options", what="the time budget is negative", expected="seconds >= 0", got=str(time_budget)
+        )
+    if iterations is not None and iterations < 0:
+        raise UsageError(
+            stage="options", what="the iteration count is negative", expected=">= 0", got=str(iterations)
+        )
+    return Request(
+        memory=None if memory is None else parse_memory(memory),
+        latency=None if latency is None else parse_latency(latency),
+        time_budget=time_budget,
+        iterations=iterations,
+        seed=seed,
+        rng="eager",
+        verify=verify,
+        device=device,
+        plan=plan,
+        name=name,
+    )
