@@ -30,7 +30,7 @@ class Frame:
         base: base steps, in the order of their first runs.
         rank: place of each step in that order; update steps come after all base steps.
         late: which steps are update steps.
-        need_begin, need: for each step, the storages it reads that a base step makes (numbers apart).
+        need_begin, need: for each step, the storages it reads that steps make (numbers apart).
         need_gap: for each of ``need``, its gap; -1 where the reader is an update step.
         use_begin, use_gap: for each storage, the gaps that end at its base readers, in order.
         gap_producer, gap_user: the two steps of each gap.

@@ -24,7 +24,7 @@ def lower(graph: Graph, plan: Plan) -> Schedule:
         PlanError: a decision is not legal for this graph.
 
     Example:
-        >>> from peakfold.ir.graph import Input, Op, Output
+        >>> from peakfold.ir.graph import Input, Node, Op, Output
         >>> from peakfold.ir.types import tensor
         >>> x = Input(0, "x", "batch", tensor(4))
         >>> exp = Node(1, "exp", Op("aten.exp.default"), (Value(0),), (), (tensor(4),), (None,))
@@ -78,12 +78,11 @@ class _Storage:
 
     def _in_place(self) -> Iterator[tuple[int, int]]:
         """Yield (new value, run) where the last reader of a state input writes over it."""
-        taken: set[int] = set()
         for old, new in self._new_of.items():
             at = self.last_read.get(old, -1)
-            step = self.tables.producer[new]
-            if at >= 0 and old not in taken and self.runs[at] == step and (new, old) in self._ways(step):
-                taken.add(old)
+            step = int(self.tables.producer[new])
+            last = at >= 0 and self.runs[at] == step and self.tables.replaces[new] == old
+            if last and (new, old) in self._ways(step):
                 yield new, at
 
     def _commits(self) -> dict[int, list[int]]:

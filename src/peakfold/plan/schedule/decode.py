@@ -1,0 +1,469 @@
+"""Decoding on arrays: from the modes of gaps and tails to runs, peak and seconds, in microseconds.
+
+The same as `sequence` and `lower` followed by the simulator, in one numba function; the tests hold
+them equal. The order of work: base runs (with repeated ones before them), updates put between, one
+pass backwards over all runs that finds each death and sums the live bytes.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from peakfold.plan.schedule.arrays import Bytes, Flags, Floats, Ints
+from peakfold.plan.schedule.frame import Frame
+
+KEEP, DROP = 0, 2
+
+
+class Code(NamedTuple):
+    """The arrays of a frame that decoding reads; see `Frame` and `Tables` for their meaning."""
+
+    base: Ints
+    rank: Ints
+    need_begin: Ints
+    need: Ints
+    made_begin: Ints
+    made: Ints
+    use_begin: Ints
+    use_gap: Ints
+    gaps: int
+    producer: Ints
+    nbytes: Bytes
+    seconds: Floats
+    workspace: Bytes
+    way_begin: Ints
+    way_output: Ints
+    way_operand: Ints
+    kept: Flags
+    state_begin: Ints
+    state: Ints
+    pair_new: Ints
+    pair_maker: Ints
+    pair_in_place: Flags
+    target_pair: Ints
+    target_begin: Ints
+    target_maker: Ints
+    cone_begin: Ints
+    cone: Ints
+    late: Ints
+    early: bool
+    reuse: bool
+    resident: int
+    capacity: int
+
+
+class Scratch(NamedTuple):
+    """Arrays that decoding writes; ``runs[:length]`` and ``during[:length]`` are its results."""
+
+    base_runs: Ints
+    runs: Ints
+    during: Bytes
+    mark: Ints
+    stack: Ints
+    found: Ints
+    at_hand: Flags
+    next_use: Ints
+    needed: Flags
+    dies: Ints
+    copied: Ints
+    placed: Ints
+    first: Ints
+    last_read: Ints
+    head: Ints
+    link: Ints
+
+
+class Outcome(NamedTuple):
+    """What a vector of modes comes to.
+
+    Attributes:
+        length: number of runs; 0 where the limit of seconds was passed, and nothing else is known.
+        peak: most bytes at once.
+        seconds: of all runs.
+        excess: sum over all runs of the bytes above the target.
+        at: run at which the peak is reached first.
+    """
+
+    length: int
+    peak: int
+    seconds: float
+    excess: float
+    at: int
+
+
+def encode(frame: Frame, updates: str = "early", reuse: bool = True) -> Code:
+    """Return the arrays of a frame for decoding."""
+    tables = frame.tables
+    made = [
+        [
+            v
+            for v in tables.outputs[tables.output_begin[s] : tables.output_begin[s + 1]].tolist()
+            if not tables.host_number[v]
+        ]
+        for s in range(tables.steps)
+    ]
+    pairs = [
+        (old, new)
+        for old, new in zip(tables.state_input.tolist(), tables.state_output.tolist(), strict=True)
+        if old != new
+    ]
+    pair_of = {old: i for i, (old, _) in enumerate(pairs)}
+    state = [
+        [
+            pair_of[v]
+            for v in tables.operands[tables.operand_begin[s] : tables.operand_begin[s + 1]].tolist()
+            if v in pair_of
+        ]
+        for s in range(tables.steps)
+    ]
+    makers = [int(tables.producer[new]) for _, new in pairs]
+    in_place = [
+        maker >= 0 and tables.replaces[new] == old and (new, old) in _ways(frame, maker)
+        for (old, new), maker in zip(pairs, makers, strict=True)
+    ]
+    targets = [target for target in frame.targets if target.old in pair_of]
+    return Code(
+        base=frame.base,
+        rank=frame.rank,
+        need_begin=frame.need_begin,
+        need=frame.need,
+        made_begin=_begins(made),
+        made=_flat(made),
+        use_begin=frame.use_begin,
+        use_gap=frame.use_gap,
+        gaps=frame.gaps,
+        producer=tables.producer,
+        nbytes=tables.nbytes,
+        seconds=tables.seconds,
+        workspace=tables.workspace,
+        way_begin=tables.reuse_begin,
+        way_output=tables.reuse_output,
+        way_operand=tables.reuse_operand,
+        kept=tables.is_output & (tables.producer >= 0),
+        state_begin=_begins(state),
+        state=_flat(state),
+        pair_new=np.array([new for _, new in pairs], np.int32),
+        pair_maker=np.array(makers, np.int32),
+        pair_in_place=np.array(in_place, np.bool_),
+        target_pair=np.array([pair_of[target.old] for target in targets], np.int32),
+        target_begin=_begins([target.producers for target in targets]),
+        target_maker=_flat([target.producers for target in targets]),
+        cone_begin=_begins([target.cone for target in targets]),
+        cone=_flat([target.cone for target in targets]),
+        late=np.array(sorted(np.flatnonzero(frame.late), key=lambda s: int(frame.rank[s])), np.int32),
+        early=updates == "early",
+        reuse=reuse,
+        resident=tables.resident,
+        capacity=CAPACITY * tables.steps + 64,
+    )
+
+
+CAPACITY = 24
+"""Most runs a step, on average: decoding stops there."""
+
+
+def scratch(code: Code) -> Scratch:
+    """Return fresh arrays for decoding."""
+    steps, storages, pairs = len(code.rank), len(code.nbytes), len(code.pair_new)
+
+    def ints(size: int) -> Ints:
+        return np.zeros(size, np.int32)
+
+    return Scratch(
+        base_runs=ints(code.capacity),
+        runs=ints(code.capacity),
+        during=np.zeros(code.capacity, np.int64),
+        mark=np.full(steps, -1, np.int32),
+        stack=ints(steps),
+        found=ints(steps),
+        at_hand=np.zeros(storages, np.bool_),
+        next_use=ints(storages),
+        needed=np.zeros(storages, np.bool_),
+        dies=ints(storages),
+        copied=ints(storages),
+        placed=ints(storages),
+        first=ints(steps),
+        last_read=ints(pairs),
+        head=ints(code.capacity + 1),
+        link=ints(max(pairs, len(code.target_pair))),
+    )
+
+
+@numba.njit(cache=True)
+def decode(code, scratch, modes, target, limit):
+    """Return the Outcome of a vector of modes.
+
+    Args:
+        code: the graph.
+        scratch: where to work; holds the runs and the bytes during each afterwards.
+        modes: KEEP, HOLD or DROP of each gap and tail.
+        target: bytes above which ``excess`` counts.
+        limit: seconds at which to stop.
+    """
+    length, seconds = _base_runs(code, scratch, modes, limit)
+    if length == 0 and len(code.base) > 0:
+        return Outcome(0, 0, seconds, 0.0, 0)
+    length = _with_updates(code, scratch, length)
+    for i in range(len(code.late)):
+        seconds += code.seconds[code.late[i]]
+    peak, excess, at = _profile(code, scratch, length, target)
+    return Outcome(length, peak, seconds, excess, at)
+
+
+@numba.njit(cache=True)
+def _base_runs(code, scratch, modes, limit):
+    at_hand, next_use, runs = scratch.at_hand, scratch.next_use, scratch.base_runs
+    at_hand[:] = False
+    scratch.mark[:] = -1
+    for v in range(len(next_use)):
+        next_use[v] = code.use_begin[v]
+    length = 0
+    seconds = 0.0
+    for place in range(len(code.base)):
+        step = code.base[place]
+        again = _missing(code, scratch, step, place)
+        if length + again + 1 > code.capacity - len(code.late):
+            return 0, seconds
+        for i in range(again):
+            maker = scratch.found[i]
+            runs[length] = maker
+            length += 1
+            seconds += code.seconds[maker]
+            for j in range(code.made_begin[maker], code.made_begin[maker + 1]):
+                v = code.made[j]
+                at_hand[v] = _mode(code, next_use, modes, v) != DROP
+        runs[length] = step
+        length += 1
+        seconds += code.seconds[step]
+        if seconds > limit:
+            return 0, seconds
+        for j in range(code.need_begin[step], code.need_begin[step + 1]):
+            v = code.need[j]
+            next_use[v] += 1
+            at_hand[v] = _mode(code, next_use, modes, v) == KEEP
+        for j in range(code.made_begin[step], code.made_begin[step + 1]):
+            v = code.made[j]
+            at_hand[v] = _mode(code, next_use, modes, v) == KEEP
+    return length, seconds
+
+
+@numba.njit(cache=True, inline="always")
+def _mode(code, next_use, modes, v):
+    use = next_use[v]
+    if use < code.use_begin[v + 1]:
+        return modes[code.use_gap[use]]
+    return modes[code.gaps + code.producer[v]]
+
+
+@numba.njit(cache=True)
+def _missing(code, scratch, step, stamp):
+    """Collect in ``found`` the steps to run again before ``step``, in base order."""
+    mark, stack, found, at_hand = scratch.mark, scratch.stack, scratch.found, scratch.at_hand
+    count = 0
+    item = step
+    depth = 0
+    while True:
+        for j in range(code.need_begin[item], code.need_begin[item + 1]):
+            v = code.need[j]
+            if not at_hand[v]:
+                maker = code.producer[v]
+                if mark[maker] != stamp:
+                    mark[maker] = stamp
+                    stack[depth] = maker
+                    depth += 1
+                    found[count] = maker
+                    count += 1
+        if depth == 0:
+            break
+        depth -= 1
+        item = stack[depth]
+    if count > 1:
+        _sort_by_rank(code, mark, found, count, stamp)
+    return count
+
+
+@numba.njit(cache=True)
+def _sort_by_rank(code, mark, found, count, stamp):
+    rank = code.rank
+    if count > 24:
+        low = rank[found[0]]
+        for i in range(1, count):
+            low = min(low, rank[found[i]])
+        filled = 0
+        place = low
+        while filled < count:
+            step = code.base[place]
+            if mark[step] == stamp:
+                found[filled] = step
+                filled += 1
+            place += 1
+        return
+    for i in range(1, count):
+        step = found[i]
+        j = i - 1
+        while j >= 0 and rank[found[j]] > rank[step]:
+            found[j + 1] = found[j]
+            j -= 1
+        found[j + 1] = step
+
+
+@numba.njit(cache=True)
+def _with_updates(code, scratch, length):
+    """Copy the base runs to ``runs`` with the update cones between them."""
+    base_runs, runs, head, link = scratch.base_runs, scratch.runs, scratch.head, scratch.link
+    first, last_read, mark = scratch.first, scratch.last_read, scratch.mark
+    out = 0
+    if code.early and len(code.target_pair) > 0:
+        last_read[:] = -1
+        first[:] = -1
+        for at in range(length):
+            step = base_runs[at]
+            if first[step] < 0:
+                first[step] = at
+            for j in range(code.state_begin[step], code.state_begin[step + 1]):
+                last_read[code.state[j]] = at
+        head[: length + 1] = -1
+        for i in range(len(code.target_pair) - 1, -1, -1):
+            at = last_read[code.target_pair[i]]
+            for j in range(code.target_begin[i], code.target_begin[i + 1]):
+                at = max(at, first[code.target_maker[j]])
+            link[i] = head[at + 1]
+            head[at + 1] = i
+        for i in range(len(code.late)):
+            mark[code.late[i]] = -1
+        for at in range(-1, length):
+            if at >= 0:
+                runs[out] = base_runs[at]
+                out += 1
+            i = head[at + 1]
+            while i >= 0:
+                for j in range(code.cone_begin[i], code.cone_begin[i + 1]):
+                    step = code.cone[j]
+                    if mark[step] != 0:
+                        mark[step] = 0
+                        runs[out] = step
+                        out += 1
+                i = link[i]
+    else:
+        for i in range(len(code.late)):
+            mark[code.late[i]] = -1
+        for at in range(length):
+            runs[out] = base_runs[at]
+            out += 1
+    for i in range(len(code.late)):
+        step = code.late[i]
+        if mark[step] != 0:
+            runs[out] = step
+            out += 1
+    return out
+
+
+@numba.njit(cache=True)
+def _place_states(code, scratch, length):
+    """Find which new values are written in place, and after which runs the others are copied."""
+    runs, first, last_read = scratch.runs, scratch.first, scratch.last_read
+    head, link, placed, needed = scratch.head, scratch.link, scratch.placed, scratch.needed
+    first[:] = -1
+    last_read[:] = -1
+    for at in range(length):
+        step = runs[at]
+        if first[step] < 0:
+            first[step] = at
+        for j in range(code.state_begin[step], code.state_begin[step + 1]):
+            last_read[code.state[j]] = at
+    head[:length] = -1
+    placed[:] = -1
+    live = 0
+    for v in range(len(needed)):
+        needed[v] = code.kept[v]
+        if code.kept[v]:
+            live += code.nbytes[v]
+    for i in range(len(code.pair_new)):
+        at = last_read[i]
+        new = code.pair_new[i]
+        if code.pair_in_place[i] and at >= 0 and runs[at] == code.pair_maker[i]:
+            placed[new] = at
+            if needed[new]:
+                live -= code.nbytes[new]
+            needed[new] = True
+            continue
+        if code.pair_maker[i] >= 0:
+            at = max(at, first[code.pair_maker[i]], 0)
+            link[i] = head[at]
+            head[at] = i
+    return live
+
+
+@numba.njit(cache=True)
+def _profile(code, scratch, length, target):
+    """Walk the runs backwards: deaths, live bytes, peak and excess."""
+    runs, during, needed = scratch.runs, scratch.during, scratch.needed
+    dies, copied, placed = scratch.dies, scratch.copied, scratch.placed
+    live = code.resident + _place_states(code, scratch, length)
+    dies[:] = -1
+    copied[:] = -1
+    peak = code.resident
+    peak_at = 0
+    excess = 0.0
+    for at in range(length - 1, -1, -1):
+        step = runs[at]
+        freed = 0
+        i = scratch.head[at]
+        while i >= 0:
+            v = code.pair_new[i]
+            copied[v] = at
+            if not needed[v]:
+                freed += code.nbytes[v]
+                needed[v] = True
+            i = scratch.link[i]
+        for j in range(code.need_begin[step], code.need_begin[step + 1]):
+            v = code.need[j]
+            if not needed[v]:
+                freed += code.nbytes[v]
+                needed[v] = True
+                dies[v] = at
+        taken = 0
+        for j in range(code.made_begin[step], code.made_begin[step + 1]):
+            v = code.made[j]
+            if not needed[v]:
+                freed += code.nbytes[v]
+            needed[v] = False
+            if placed[v] != at:
+                taken += code.nbytes[v]
+        saved = _donated(code, scratch, step, at) if code.reuse else 0
+        now = live + freed - saved + code.workspace[step]
+        live += freed - taken
+        during[at] = now
+        if now >= peak:
+            peak = now
+            peak_at = at
+        if now > target:
+            excess += now - target
+    return peak, excess, peak_at
+
+
+@numba.njit(cache=True)
+def _donated(code, scratch, step, at):
+    """Bytes of the output that is written into a dying operand."""
+    for j in range(code.way_begin[step], code.way_begin[step + 1]):
+        new, old = code.way_output[j], code.way_operand[j]
+        if scratch.placed[new] == at:
+            return 0
+        if scratch.dies[old] == at and scratch.copied[old] != at:
+            return code.nbytes[new]
+    return 0
+
+
+def _ways(frame: Frame, step: int) -> list[tuple[int, int]]:
+    tables = frame.tables
+    rows = slice(tables.reuse_begin[step], tables.reuse_begin[step + 1])
+    return list(zip(tables.reuse_output[rows].tolist(), tables.reuse_operand[rows].tolist(), strict=True))
+
+
+def _begins(rows: "list[list[int]] | list[tuple[int, ...]]") -> Ints:
+    return np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
+
+
+def _flat(rows: "list[list[int]] | list[tuple[int, ...]]") -> Ints:
+    return np.array([item for row in rows for item in row], np.int32)
