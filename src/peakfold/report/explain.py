@@ -2,9 +2,9 @@
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph, Value
-from peakfold.ir.plan import Schedule
+from peakfold.ir.plan import Compute, Schedule, Step
 from peakfold.report.model import BlockKind, LiveTensor
-from peakfold.report.spans import Span, Spans, run_name, span_name, spans_of
+from peakfold.report.spans import Span, Spans, point_name, span_name, spans_of
 from peakfold.report.units import seconds_text
 
 WHOLE_STEP: dict[BlockKind, str] = {
@@ -32,12 +32,12 @@ def live_at_peak(graph: Graph, schedule: Schedule, costs: Costs) -> tuple[LiveTe
 
 
 def _peak_step(found: Spans) -> int:
-    change = [0] * (len(found.runs) + 1)
+    change = [0] * (len(found.points) + 1)
     for span in found.spans:
         change[span.start] += span.nbytes
         change[span.end] -= span.nbytes
     best, best_step, now = -1, 0, 0
-    for step in range(len(found.runs)):
+    for step in range(len(found.points)):
         now += change[step]
         if now > best:
             best, best_step = now, step
@@ -69,7 +69,7 @@ def _pinned(span: Span, peak: int) -> bool:
 
 
 def _why(graph: Graph, found: Spans, span: Span, peak: int) -> str:
-    here = run_name(graph, found.runs[peak]) if found.runs else "the step"
+    here = point_name(graph, found.points[peak]) if found.points else "the step"
     if span.scratch:
         return f"scratch that {here} takes while it runs"
     if span.resident:
@@ -81,10 +81,15 @@ def _why(graph: Graph, found: Spans, span: Span, peak: int) -> str:
     later = _next_read(span, peak)
     if later is None:
         return "a result of the step"
-    run = found.runs[later]
-    phase = "" if run.k else f" ({graph.node[run.node].origin.phase})"
     count = later - peak
-    return f"read by {run_name(graph, run)}{phase}, {count} operator{'s' if count > 1 else ''} later"
+    return f"read by {_reader(graph, found.points[later])}, {count} operator{'s' if count > 1 else ''} later"
+
+
+def _reader(graph: Graph, point: Step) -> str:
+    name = point_name(graph, point)
+    if not isinstance(point, Compute) or point.run.k:
+        return name
+    return f"{name} ({graph.node[point.run.node].origin.phase})"
 
 
 def _recompute_seconds(graph: Graph, costs: Costs, found: Spans, span: Span, peak: int) -> float | None:

@@ -259,7 +259,8 @@ class Report:
         decisions: the plan in words, those that concern the most bytes first.
         barriers: operators without a table entry, which the planner leaves alone.
         notes: anything else a reader must know, one sentence each.
-        environment: versions, machine, threads, seed, options.
+        environment: versions, machine, threads, seed.
+        request: the command-line options that build the same program again; empty when it was called.
         texts: plan, emitted source and graph.
     """
 
@@ -279,6 +280,7 @@ class Report:
     barriers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    request: Mapping[str, str] = field(default_factory=dict)
     texts: Texts = Texts()
 
     @property

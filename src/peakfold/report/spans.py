@@ -1,12 +1,14 @@
-"""From a Graph and a Schedule to who holds which bytes when: what every face draws from."""
+"""From a simulated schedule to who holds which bytes when: what every face draws from."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from peakfold.cost.costs import Costs
-from peakfold.ir.graph import Graph, Node, Value
-from peakfold.ir.plan import Buffer, Compute, Free, Loop, Offload, Prefetch, Reuse, Run, Schedule, Step
-from peakfold.ir.types import TensorType
+from peakfold.ir.graph import Graph, Value
+from peakfold.ir.plan import Buffer, Compute, Loop, Prefetch, Schedule, Step
+from peakfold.plan.schedule.simulate import simulate
+from peakfold.plan.schedule.timeline import Timeline as Simulated
 from peakfold.report.model import Block, BlockKind, Timeline
 
 KIND_OF_INPUT: Mapping[str, BlockKind] = {
@@ -21,7 +23,18 @@ KIND_OF_INPUT: Mapping[str, BlockKind] = {
 
 @dataclass
 class Span:
-    """One buffer over its life. ``end`` is the first step without it, ``reads`` the steps that read it."""
+    """One buffer over its life.
+
+    Attributes:
+        buffer: whose bytes.
+        kind: what it is.
+        nbytes: its bytes.
+        start: first point with it.
+        end: first point without it.
+        resident: whether it is there before and after the step.
+        scratch: whether it is hidden workspace of the operator that made ``buffer``.
+        reads: points that read it, in order.
+    """
 
     buffer: Buffer
     kind: BlockKind
@@ -35,25 +48,25 @@ class Span:
 
 @dataclass(frozen=True)
 class Spans:
-    """Every operator run that takes part, and every buffer that it meets."""
+    """The points of a program at which bytes are taken, and every buffer that lives at some of them.
 
-    runs: tuple[Run, ...]
+    Attributes:
+        points: operators that run, in order; also prefetches and the beginnings of loops.
+        seconds: of each.
+        spans: in order of their start.
+    """
+
+    points: tuple[Step, ...]
+    seconds: tuple[float, ...]
     spans: tuple[Span, ...]
 
 
-def spans_of(graph: Graph, schedule: Schedule, costs: Costs) -> Spans:
-    """Follow a schedule and note the life of each buffer; a loop counts as one of its parts."""
-    walk = _Walk(graph, costs)
-    for step in _flat(schedule.steps):
-        walk.take(step)
-    return walk.finish()
-
-
 def timeline_of(graph: Graph, schedule: Schedule, costs: Costs) -> Timeline:
-    """Return memory over the step for a schedule.
+    """Return memory over the step for a schedule; its peak is the simulated one.
 
     Example:
-        >>> from peakfold.ir.graph import Input, Op, Output
+        >>> from peakfold.ir.graph import Input, Node, Op, Output
+        >>> from peakfold.ir.plan import Run
         >>> from peakfold.ir.types import tensor
         >>> x = Input(0, "x", "batch", tensor(10))
         >>> node = Node(1, "relu", Op("aten.relu.default"), (Value(0),), (), (tensor(10),), (None,))
@@ -63,13 +76,36 @@ def timeline_of(graph: Graph, schedule: Schedule, costs: Costs) -> Timeline:
     """
     found = spans_of(graph, schedule, costs)
     blocks = tuple(_block(graph, span) for span in found.spans if span.nbytes and span.end > span.start)
-    seconds = tuple(costs.seconds.get(run.node, 0.0) for run in found.runs)
-    return Timeline(tuple(run_name(graph, run) for run in found.runs), seconds, blocks)
+    return Timeline(tuple(point_name(graph, point) for point in found.points), found.seconds, blocks)
 
 
-def run_name(graph: Graph, run: Run) -> str:
-    """Return a readable name of a run."""
-    return graph.node[run.node].name + (" (again)" if run.k else "")
+def spans_of(graph: Graph, schedule: Schedule, costs: Costs) -> Spans:
+    """Return the life of each buffer of a schedule; a loop counts as one of its parts."""
+    simulated = simulate(graph, costs, schedule)
+    rows = [row for row, step in enumerate(simulated.steps) if _is_point(graph, simulated, row, step)]
+    spans = [*_buffers(graph, simulated, rows), *_scratches(simulated, rows)]
+    _note_reads(graph, spans, [simulated.steps[row] for row in rows])
+    return Spans(
+        tuple(simulated.steps[row] for row in rows),
+        tuple(simulated.end[row] - simulated.begin[row] for row in rows),
+        tuple(sorted(spans, key=lambda span: span.start)),
+    )
+
+
+def point_name(graph: Graph, point: Step) -> str:
+    """Return a readable name of a point."""
+    if isinstance(point, Compute):
+        return graph.node[point.run.node].name + (" (again)" if point.run.k else "")
+    if isinstance(point, Prefetch):
+        return f"prefetch {graph.name_of(point.buffer.value)}"
+    return f"loop {point.region}" if isinstance(point, Loop) else type(point).__name__
+
+
+def span_name(graph: Graph, span: Span) -> str:
+    """Return a readable name of what a span holds."""
+    if span.scratch:
+        return f"scratch of {graph.node[span.buffer.value.node].name}"
+    return graph.name_of(span.buffer.value) + (" (again)" if span.buffer.k else "")
 
 
 def kinds_of(graph: Graph) -> Mapping[Value, BlockKind]:
@@ -85,126 +121,66 @@ def kinds_of(graph: Graph) -> Mapping[Value, BlockKind]:
         made: BlockKind = "workspace" if node.origin.phase == "update" else "activations"
         kinds.update((value, made) for value in node.outputs if graph.storage(value) == value)
     for node in graph.nodes:
-        if node.origin.phase != "update":
-            continue
-        read = (graph.storage(value) for value in node.inputs)
-        kinds.update((value, "gradients") for value in read if kinds.get(value) == "activations")
+        if node.origin.phase == "update":
+            read = (graph.storage(value) for value in node.inputs)
+            kinds.update((value, "gradients") for value in read if kinds.get(value) == "activations")
     for pair in graph.state:
         root = graph.storage(pair.output)
-        if root.node in graph.node and pair.input in graph.input:
-            kinds[root] = KIND_OF_INPUT[graph.input[pair.input].kind]
+        if root.node in graph.node and Value(pair.input) in kinds:
+            kinds[root] = kinds[Value(pair.input)]
     return kinds
 
 
-def _flat(steps: tuple[Step, ...]) -> Iterator[Step]:
-    stack = list(reversed(steps))
-    while stack:
-        step = stack.pop()
-        if isinstance(step, Loop):
-            stack.extend(reversed(step.steps))
-        else:
-            yield step
+def _is_point(graph: Graph, simulated: Simulated, row: int, step: Step) -> bool:
+    if isinstance(step, Compute):
+        return not graph.node[step.run.node].is_host
+    begins = isinstance(step, Loop) and step not in simulated.steps[:row]
+    return begins or isinstance(step, Prefetch)
 
 
-class _Walk:
-    """The state of one walk over a schedule."""
+def _buffers(graph: Graph, simulated: Simulated, rows: list[int]) -> Iterator[Span]:
+    """Each buffer with bytes; a new value written into its state input's bytes counts as the input."""
+    kinds = kinds_of(graph)
+    for span in simulated.spans:
+        if not span.nbytes or (span.resident and span.first >= 0):
+            continue
+        start = bisect_left(rows, span.first)
+        end = len(rows) if span.resident else bisect_right(rows, span.last)
+        yield Span(span.buffer, kinds[span.buffer.value], span.nbytes, start, end, span.resident)
 
-    def __init__(self, graph: Graph, costs: Costs) -> None:
-        self.graph, self.costs, self.kinds = graph, costs, kinds_of(graph)
-        self.runs: list[Run] = []
-        self.spans: list[Span] = []
-        self.open: dict[Buffer, Span] = {}
-        self.latest: dict[Value, Buffer] = {}
-        for given in graph.inputs:
-            if isinstance(given.type, TensorType):
-                self._begin(Buffer(Value(given.id)), given.type.nbytes, resident=True)
 
-    def take(self, step: Step) -> None:
-        """Account for one step."""
-        if isinstance(step, Compute):
-            self._compute(step)
-        elif isinstance(step, Free | Offload):
-            self._end(step.buffer)
-        elif isinstance(step, Prefetch):
-            self._begin(step.buffer, self.graph.nbytes(step.buffer.value))
+def _scratches(simulated: Simulated, rows: list[int]) -> Iterator[Span]:
+    for point, row in enumerate(rows):
+        step = simulated.steps[row]
+        if simulated.workspace[row] and isinstance(step, Compute):
+            buffer = Buffer(Value(step.run.node), step.run.k)
+            nbytes = simulated.workspace[row]
+            yield Span(buffer, "workspace", nbytes, point, point + 1, scratch=True)
 
-    def finish(self) -> Spans:
-        """Close what is still open and return everything."""
-        for buffer in list(self.open):
-            self._end(buffer)
-        return Spans(tuple(self.runs), tuple(sorted(self.spans, key=lambda span: span.start)))
 
-    def _begin(self, buffer: Buffer, nbytes: int, resident: bool = False) -> None:
-        now = len(self.runs)
-        span = Span(buffer, self.kinds[buffer.value], nbytes, now, now, resident)
-        self.open[buffer] = span
-        self.latest[buffer.value] = buffer
-        self.spans.append(span)
-
-    def _end(self, buffer: Buffer) -> None:
-        span = self.open.pop(buffer, None)
-        if span is not None and not any(other is span for other in self.open.values()):
-            span.end = len(self.runs)
-
-    def _compute(self, step: Compute) -> None:
-        node = self.graph.node[step.run.node]
-        if node.is_view or node.is_host:
-            return
-        self._read(node)
-        reused = {reuse.output: reuse for reuse in step.reuses}
-        for index, value in enumerate(node.outputs):
-            if node.aliases[index] is None and isinstance(node.types[index], TensorType):
-                self._make(Buffer(value, step.run.k), reused.get(index))
-        self._scratch(step.run)
-        self.runs.append(step.run)
-
-    def _read(self, node: Node) -> None:
-        for root in dict.fromkeys(self.graph.storage(value) for value in node.inputs):
-            buffer = self.latest.get(root)
-            if buffer in self.open:
-                self.open[buffer].reads.append(len(self.runs))
-
-    def _make(self, buffer: Buffer, reuse: Reuse | None) -> None:
-        taken = self._taken(reuse)
-        if taken is None:
-            self._begin(buffer, self.graph.nbytes(buffer.value))
-        elif self.open[taken].resident:
-            self.open[buffer] = self.open[taken]
-            self.latest[buffer.value] = buffer
-        else:
-            nbytes = self.open[taken].nbytes
-            self._end(taken)
-            self._begin(buffer, nbytes)
-
-    def _taken(self, reuse: Reuse | None) -> Buffer | None:
-        if reuse is None:
-            return None
-        buffer = self.latest.get(self.graph.storage(reuse.operand))
-        return buffer if buffer in self.open else None
-
-    def _scratch(self, run: Run) -> None:
-        nbytes = self.costs.workspace.get(run.node, 0)
-        now = len(self.runs)
-        if nbytes:
-            scratch = Span(Buffer(Value(run.node), run.k), "workspace", nbytes, now, now + 1, scratch=True)
-            self.spans.append(scratch)
+def _note_reads(graph: Graph, spans: list[Span], points: list[Step]) -> None:
+    """Tell each span which points read it: the latest that began before the point."""
+    lives: dict[Value, list[Span]] = {}
+    for span in spans:
+        if not span.scratch:
+            lives.setdefault(span.buffer.value, []).append(span)
+    for at, point in enumerate(points):
+        if not isinstance(point, Compute):
+            continue
+        for root in dict.fromkeys(map(graph.storage, graph.node[point.run.node].inputs)):
+            begun = [span for span in lives.get(root, ()) if span.resident or span.start < at]
+            if begun:
+                begun[-1].reads.append(at)
 
 
 def _block(graph: Graph, span: Span) -> Block:
-    origin = graph.node[span.buffer.value.node].origin if span.buffer.value.node in graph.node else None
+    node = graph.node.get(span.buffer.value.node)
     return Block(
         name=span_name(graph, span),
         kind=span.kind,
         nbytes=span.nbytes,
         start=span.start,
         end=span.end,
-        module=origin.module if origin else "",
-        source=origin.source if origin else "",
+        module=node.origin.module if node else "",
+        source=node.origin.source if node else "",
     )
-
-
-def span_name(graph: Graph, span: Span) -> str:
-    """Return a readable name of what a span holds."""
-    if span.scratch:
-        return f"scratch of {graph.node[span.buffer.value.node].name}"
-    return graph.name_of(span.buffer.value) + (" (again)" if span.buffer.k else "")
