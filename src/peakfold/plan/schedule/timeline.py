@@ -67,39 +67,33 @@ def composition(graph: Graph, timeline: Timeline, row: int | None = None) -> Map
     """
     if row is None:
         row = timeline.hotspots[0] if timeline.hotspots else -1
+    named = kinds(graph)
     found: dict[str, int] = {}
     for span in timeline.alive(row):
-        kind = kind_of(graph, span.buffer.value)
+        kind = named[span.buffer.value]
         found[kind] = found.get(kind, 0) + span.nbytes
     if row >= 0 and timeline.workspace[row]:
         found["workspace"] = timeline.workspace[row]
     return MappingProxyType(found)
 
 
-def kind_of(graph: Graph, owner: Value) -> str:
-    """Return what a storage is, for the eye.
+def kinds(graph: Graph) -> Mapping[Value, str]:
+    """Return what each storage is, for the eye.
 
     An input is of its own kind, and so is the new value that replaces it; what the forward makes is an
     ``"activation"``; what the update reads of the backward is a ``"gradient"``; the rest is
     ``"temporary"``.
     """
-    given = graph.input.get(owner.node)
-    if given is not None:
-        return given.kind
-    return _kinds(graph).get(owner, "temporary")
-
-
-def _kinds(graph: Graph) -> Mapping[Value, str]:
-    found: dict[Value, str] = {}
+    found: dict[Value, str] = dict.fromkeys(graph.storages(), "temporary")
     for node in graph.nodes:
         if node.origin.phase == "forward":
-            found.update(dict.fromkeys(node.outputs, "activation"))
+            found.update((value, "activation") for value in node.outputs if value in found)
         elif node.origin.phase == "update":
             roots = (graph.storage(value) for value in node.inputs)
             found.update({root: "gradient" for root in roots if _phase(graph, root) == "backward"})
-    for pair in graph.state:
-        found[graph.storage(pair.output)] = graph.input[pair.input].kind
-    return found
+    found.update((graph.storage(pair.output), graph.input[pair.input].kind) for pair in graph.state)
+    found.update((Value(given.id), given.kind) for given in graph.inputs)
+    return MappingProxyType(found)
 
 
 def _phase(graph: Graph, root: Value) -> str:
