@@ -137,7 +137,8 @@ def _heading(graph: Graph, step: Step) -> str:
     parts = origin.module.split(".")
     numbered = [i for i, part in enumerate(parts) if part.isdigit()]
     block = ".".join(parts[: numbered[0] + 1] if numbered else parts[:1])
-    return f"{origin.phase} {block}".rstrip()
+    again = " again" if step.run.k else ""
+    return f"{origin.phase} {block}".rstrip() + again
 
 
 def _step(frame: Frame, streams: Streams, step: Step) -> Iterator[str]:

@@ -32,7 +32,7 @@ def load_source(source: str) -> Program:
     if not callable(step):
         raise _unusable("no function step")
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    return step  # type: ignore[no-any-return]
+    return step
 
 
 def _unusable(got: str) -> CacheError:

@@ -1,0 +1,178 @@
+"""The inputs of a program, fetched from the user's live objects before each call."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from peakfold.bridge.capture.binding import (
+    BatchLeaf,
+    BufferOf,
+    Constant,
+    GradientOf,
+    Hyperparameter,
+    OptimizerState,
+    Parameter,
+    ScalerState,
+    Source,
+)
+from peakfold.bridge.capture.captured import Captured, Missing
+from peakfold.errors import CaptureError
+from peakfold.ir.types import TensorType
+
+GRADIENT_START = -0.0
+"""What a gradient that does not exist yet starts from: -0.0 + g is g, bit for bit, for every g."""
+
+Fetch = Callable[[list[object]], object]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The user's own objects.
+
+    Attributes:
+        model: the module.
+        optimizer: the optimizer; None for gradients alone and for inference.
+        scaler: the gradient scaler, or None.
+    """
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer | None = None
+    scaler: torch.amp.GradScaler | None = None
+
+
+class Binder:
+    """Fetches tensors and numbers by input name, always those that the user's objects hold now."""
+
+    def __init__(self, captured: Captured, subject: Subject) -> None:
+        self._captured = captured
+        self._subject = subject
+        self._links: list[tuple[Mapping[str, object], str, object]] = []
+        pairs = list(zip(captured.graph.inputs, captured.binding.sources, strict=True))
+        self._tensors = [
+            (given.name, self._fetch(source, given.type)) for given, source in pairs if _is_tensor(given.type)
+        ]
+        self._scalars = [
+            (given.name, self._fetch(source, given.type))
+            for given, source in pairs
+            if not _is_tensor(given.type)
+        ]
+        names = {given.id: given.name for given in captured.graph.inputs}
+        self._first = {names[id_]: number for id_, number in captured.first_scalars}
+
+    def is_current(self) -> bool:
+        """Whether no module on the way to a parameter or buffer has been replaced since."""
+        return all(modules.get(name) is child for modules, name, child in self._links)
+
+    def fetch(self, leaves: list[object]) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        """Return (tensors, numbers) by input name; makes optimizer state that is missing.
+
+        Args:
+            leaves: the leaves of the batch's ``(args, kwargs)``.
+        """
+        first = self._make_missing()
+        tensors = {name: fetch(leaves) for name, fetch in self._tensors}
+        scalars = {name: fetch(leaves) for name, fetch in self._scalars}
+        if first:
+            scalars |= self._first
+        return tensors, scalars  # type: ignore[return-value]
+
+    def _make_missing(self) -> bool:
+        """Make the optimizer's state where it is missing; return whether any was."""
+        made = False
+        for missing in self._captured.missing:
+            state = self._state(missing.source.parameter)
+            if state.get(missing.source.key) is None:
+                state[missing.source.key] = self._start(missing)
+                made = True
+        return made
+
+    def _state(self, parameter: str) -> dict[str, object]:
+        optimizer = self._subject.optimizer
+        assert optimizer is not None
+        state: dict[str, object] = optimizer.state[self._parameter(parameter)]
+        return state
+
+    def _parameter(self, name: str) -> torch.Tensor:
+        return self._subject.model.get_parameter(name)
+
+    def _start(self, missing: Missing) -> torch.Tensor:
+        if missing.like:
+            parameter = self._parameter(missing.like).detach()
+            return torch.full_like(
+                parameter, missing.value, dtype=missing.dtype, memory_format=torch.preserve_format
+            )
+        return torch.full(missing.shape, missing.value, dtype=missing.dtype, device=missing.device)
+
+    def _fetch(self, source: Source, kind: object) -> Fetch:
+        if isinstance(source, Parameter):
+            return self._held(source.name, "_parameters")
+        if isinstance(source, BufferOf):
+            return self._held(source.name, "_buffers")
+        if isinstance(source, GradientOf):
+            assert isinstance(kind, TensorType)
+            return self._gradient(source.name, kind)
+        if isinstance(source, OptimizerState):
+            return self._optimizer_state(source)
+        if isinstance(source, Hyperparameter):
+            return self._hyperparameter(source)
+        if isinstance(source, BatchLeaf):
+            return lambda leaves, index=source.index: leaves[index]  # type: ignore[misc]
+        if isinstance(source, Constant):
+            constant = self._captured.binding.constants[source.index]
+            return lambda leaves: constant
+        return self._scaler_state(source)
+
+    def _held(self, name: str, table: str) -> Fetch:
+        *path, attribute = name.split(".")
+        module = self._subject.model
+        for part in path:
+            child = module._modules[part]
+            assert child is not None
+            self._links.append((module._modules, part, child))
+            module = child
+        holder: Mapping[str, object] = getattr(module, table)
+        return lambda leaves: holder[attribute]
+
+    def _gradient(self, name: str, kind: TensorType) -> Fetch:
+        parameter = self._held(name, "_parameters")
+
+        def fetch(leaves: list[object]) -> object:
+            owner = parameter(leaves)
+            assert isinstance(owner, torch.Tensor)
+            if owner.grad is None:
+                empty = torch.empty_strided(kind.shape, kind.strides, dtype=owner.dtype, device=owner.device)
+                owner.grad = empty.fill_(GRADIENT_START)
+            return owner.grad
+
+        return fetch
+
+    def _optimizer_state(self, source: OptimizerState) -> Fetch:
+        parameter = self._held(source.parameter, "_parameters")
+        optimizer = self._subject.optimizer
+        assert optimizer is not None
+        return lambda leaves: optimizer.state[cast(torch.Tensor, parameter(leaves))][source.key]
+
+    def _hyperparameter(self, source: Hyperparameter) -> Fetch:
+        optimizer = self._subject.optimizer
+        assert optimizer is not None
+        if source.item < 0:
+            return lambda leaves: optimizer.param_groups[source.group][source.key]
+        return lambda leaves: optimizer.param_groups[source.group][source.key][source.item]
+
+    def _scaler_state(self, source: ScalerState) -> Fetch:
+        scaler = self._subject.scaler
+        if scaler is None:
+            raise CaptureError(
+                stage="bind",
+                what="the step was captured with a gradient scaler and is bound without one",
+                expected="the GradScaler that the loop uses",
+                hint="pass scaler=",
+            )
+        attribute = {"scale": "_scale", "growth_tracker": "_growth_tracker"}[source.key]
+        return lambda leaves: getattr(scaler, attribute)
+
+
+def _is_tensor(kind: object) -> bool:
+    return isinstance(kind, TensorType)

@@ -1,0 +1,202 @@
+"""`Step`: the optimized program in place of the loop body that users write."""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils import _pytree as pytree
+
+from peakfold.bridge.capture.binding import Verbatim
+from peakfold.bridge.capture.captured import Captured
+from peakfold.bridge.runtime.bind import Binder, Subject
+from peakfold.bridge.runtime.load import load_source
+from peakfold.bridge.runtime.measure import batch_arguments
+from peakfold.errors import CaptureError, UsageError
+from peakfold.ir.plan import Plan
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One captured program with its plan and its source.
+
+    Attributes:
+        captured: the program, its binding and its guards.
+        plan: how it is computed.
+        source: the emitted file.
+        report: what is known about it; any object.
+    """
+
+    captured: Captured
+    plan: Plan
+    source: str
+    report: object = None
+
+
+Recapture = Callable[[object], Compiled]
+"""Makes a program for a batch, under what the model and the optimizer are now."""
+
+
+class Step:
+    """An optimized training step, or inference, on the user's own model.
+
+    ``loss = step(*batch)`` (``step(batch)`` for a dict) does what ``loss.backward();
+    optimizer.step(); optimizer.zero_grad()`` does, and updates the same Parameter objects and
+    optimizer state in place: state_dict, checkpoints, learning-rate schedulers and eager steps in
+    between keep working. A loss that is NaN or infinite is returned as eager returns it.
+
+    A program holds for what it was captured under. When something else is seen, a new program is
+    made and kept beside the others.
+
+    Attributes:
+        outputs: what ``loss_fn`` returned beside the loss in the last step, detached.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        first: Compiled,
+        recapture: Recapture | None = None,
+        *,
+        inference: bool = False,
+    ) -> None:
+        self.outputs: object = None
+        self._subject = subject
+        self._recapture = recapture
+        self._inference = inference
+        self._programs = [_Program(first, subject)]
+        self._by_keyword = _takes_keywords(first.captured.binding.batch)
+        self._lock = threading.Lock()
+
+    @property
+    def report(self) -> object:
+        """What is known about the program that ran last."""
+        return self._programs[0].compiled.report
+
+    @property
+    def source(self) -> str:
+        """The emitted file of the program that ran last."""
+        return self._programs[0].compiled.source
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the program that ran last."""
+        return self._programs[0].compiled.plan
+
+    @property
+    def compiled(self) -> Compiled:
+        """The program that ran last."""
+        return self._programs[0].compiled
+
+    def save(self, path: str | Path) -> None:
+        """Write the program that ran last to a file that `peakfold.load` reads."""
+        from peakfold.bridge.runtime.save import save
+
+        save(self.compiled, Path(path))
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Run one step; return the loss (of inference: the outputs).
+
+        Raises:
+            UsageError: another thread is in a step of this model.
+            CaptureError: the program does not hold for what is seen, and none can be made.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise UsageError(
+                stage="step",
+                what="the step is running in another thread",
+                expected="one step at a time: each updates the same model",
+                hint="call it from one thread, or make a step for a copy of the model",
+            )
+        try:
+            return self._run(args, kwargs)
+        finally:
+            self._lock.release()
+
+    def _run(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        self.outputs = None
+        batch = self._as_batch(args, kwargs)
+        program = self._program_for(batch)
+        loss, outputs = program.run(batch)
+        if self._subject.optimizer is not None:
+            self._subject.optimizer._opt_called = True  # type: ignore[attr-defined]
+        if self._inference:
+            return outputs
+        self.outputs = outputs
+        return loss
+
+    def _as_batch(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """Return the batch of a call: a dict where it is passed by keywords, or as one dict."""
+        if kwargs and not args:
+            return kwargs
+        return args[0] if self._by_keyword and len(args) == 1 and isinstance(args[0], Mapping) else args
+
+    def _program_for(self, batch: object) -> "_Program":
+        """Return the program whose guards hold, the one that ran last first; make one if none does."""
+        reason = ""
+        for program in self._programs:
+            broken = program.broken(batch)
+            if broken is None:
+                self._move_to_front(program)
+                return program
+            reason = reason or broken
+        if self._recapture is None:
+            raise CaptureError(
+                stage="step",
+                what="the step does not hold for this call",
+                expected="what it was captured under",
+                got=reason,
+                hint="call optimize_step again",
+            )
+        self._programs.insert(0, _Program(self._recapture(batch), self._subject))
+        return self._programs[0]
+
+    def _move_to_front(self, program: "_Program") -> None:
+        if self._programs[0] is not program:
+            self._programs.remove(program)
+            self._programs.insert(0, program)
+
+
+class _Program:
+    """A compiled program bound to the user's objects."""
+
+    def __init__(self, compiled: Compiled, subject: Subject) -> None:
+        self.compiled = compiled
+        self._subject = subject
+        self._function = load_source(compiled.source)
+        self._binder = Binder(compiled.captured, subject)
+
+    def broken(self, batch: object) -> str | None:
+        """Return what does not hold any more, or None."""
+        subject = self._subject
+        return self.compiled.captured.guards.check(subject.model, subject.optimizer, batch)
+
+    def run(self, batch: object) -> tuple[torch.Tensor, object]:
+        if not self._binder.is_current():
+            self._binder = Binder(self.compiled.captured, self._subject)
+        binding = self.compiled.captured.binding
+        leaves = pytree.tree_leaves(batch_arguments(batch))
+        tensors, scalars = self._binder.fetch(leaves)
+        with _no_autocast():
+            results = self._function(tensors, scalars)
+        if binding.outputs is None:
+            return results[0], None
+        picked = [
+            leaf.value if isinstance(leaf, Verbatim) else results[leaf] for leaf in binding.output_leaves
+        ]
+        return results[0], pytree.tree_unflatten(picked, binding.outputs)
+
+
+def _takes_keywords(batch: pytree.TreeSpec) -> bool:
+    _, kwargs = pytree.tree_unflatten([None] * batch.num_leaves, batch)
+    return bool(kwargs)
+
+
+def _no_autocast() -> AbstractContextManager[object]:
+    """Keep the casts that were captured the only ones."""
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            return torch.autocast(device, enabled=False)
+    return nullcontext()
