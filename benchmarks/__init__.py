@@ -1,0 +1,1 @@
+"""Measurements against what users have today."""
