@@ -6,7 +6,7 @@ The field names are an interface. `to_json` adds what is derived (``memory_ratio
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -33,6 +33,11 @@ def to_json(report: Report | Estimate) -> str:
         for name, value in to_dict(report).items()
     )
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def many_to_json(reports: Sequence[Report]) -> str:
+    """Return several reports as one JSON text: ``{"format": .., "reports": [..]}``."""
+    return f'{{"format": {FORMAT}, "reports": [\n{",".join(to_json(report) for report in reports)}]}}\n'
 
 
 def to_dict(report: Report | Estimate) -> dict[str, Json]:

@@ -41,6 +41,21 @@ def asked(limits: Limits) -> str:
     return ", ".join(parts) or "the fastest plan"
 
 
+def peak_words(report: Report) -> str:
+    """Return in words where the peak is, what it is made of and what could be freed."""
+    line = report.timelines.after
+    if line is None or not line.steps:
+        return f"{report.target}: nothing was planned, so there is no peak to explain"
+    step, kinds = line.peak_step, sorted(line.at_peak.items(), key=lambda item: -item[1])
+    parts = ", ".join(f"{bytes_text(nbytes)} of {kind}" for kind, nbytes in kinds)
+    free = sum(tensor.nbytes for tensor in report.live_at_peak if tensor.recompute_seconds is not None)
+    return (
+        f"{report.target}: the predicted peak is {bytes_text(line.peak_bytes)}, while {line.steps[step]} "
+        f"runs (operator {step + 1} of {len(line.steps)}).\nIt is made of {parts}.\n{bytes_text(free)} of it "
+        "could be computed again instead of being kept; the rest cannot be freed there."
+    )
+
+
 def equality(equal: Equality) -> Verdict:
     """Return in words whether both programs compute the same."""
     if equal.ok is None:

@@ -1,0 +1,79 @@
+"""What the commands ask of the pipeline. torch is imported when one of these is called, not before."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from peakfold.errors import PlanError, UsageError
+from peakfold.report.model import Estimate, Report
+from peakfold.report.progress import Progress
+
+if TYPE_CHECKING:
+    from peakfold.pipeline.request import Request
+    from peakfold.workloads import Target
+
+PLAN_BYTES = 64_000_000
+
+
+def optimize(chosen: Mapping[str, str], asked: "Request", progress: Progress) -> Report:
+    """Load a target and optimize it.
+
+    Args:
+        chosen: what to load: ``target``, and where given ``size``, ``optimizer``, ``device``, ``seed``.
+        asked: the limits.
+        progress: told where it is.
+    """
+    from peakfold.pipeline import optimize_target
+
+    return optimize_target(load(chosen), asked, progress).report
+
+
+def estimate(chosen: Mapping[str, str], progress: Progress) -> Estimate:
+    """Load a target and estimate it."""
+    from peakfold.pipeline import estimate_target
+
+    return estimate_target(load(chosen), chosen.get("device", "cpu"), progress, name=chosen["target"])
+
+
+def load(chosen: Mapping[str, str]) -> "Target":
+    """Load the target of a command line. For a simulated device a workload takes no memory at all."""
+    from peakfold.workloads import NAMES, load_target
+
+    device = chosen.get("device", "cpu")
+    known = chosen["target"] in NAMES
+    placed = "meta" if device.startswith("sim:") else device
+    return load_target(
+        chosen["target"],
+        seed=int(chosen.get("seed", "0")),
+        size=chosen.get("size"),
+        optimizer=chosen.get("optimizer"),
+        device=placed if known and placed != "cpu" else None,
+    )
+
+
+def read_plan(path: Path) -> str:
+    """Return the text of a plan file.
+
+    Raises:
+        UsageError: there is no such file.
+        PlanError: it is no text.
+    """
+    if not path.is_file():
+        raise UsageError(
+            stage="plan",
+            what="there is no such plan",
+            where=str(path),
+            expected="a file, as --out DIR writes plan.txt",
+        )
+    if path.stat().st_size > PLAN_BYTES:
+        raise PlanError(stage="plan", what="the file is too large for a plan", where=str(path))
+    try:
+        return path.read_text(encoding="utf-8")
+    except (UnicodeDecodeError, OSError) as error:
+        raise PlanError(
+            stage="plan",
+            what="the plan cannot be read",
+            where=str(path),
+            expected="a text file",
+            got=type(error).__name__,
+        ) from None

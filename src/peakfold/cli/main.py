@@ -1,0 +1,263 @@
+"""The command line: reads options, calls the pipeline, shows the report."""
+
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from peakfold import __version__
+from peakfold.cli import calls
+from peakfold.cli.demo import run_demo
+from peakfold.cli.failures import guarded
+from peakfold.cli.output import Output
+from peakfold.cli.progress import Reporter
+from peakfold.errors import NotEqualError, UsageError
+from peakfold.report.folder import read_folder
+from peakfold.report.model import Report
+from peakfold.report.terminal import render_estimate, render_live, render_terminal, verdict_line
+from peakfold.report.units import error_text
+from peakfold.report.words import equality, peak_words
+
+app = typer.Typer(
+    name="peakfold",
+    help="Fit a PyTorch step into a budget of bytes or seconds, and prove that it computes the same.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Size(StrEnum):
+    """Sizes of the named workloads."""
+
+    tiny = "tiny"
+    cpu = "cpu"
+    paper = "paper"
+
+
+class Optimizer(StrEnum):
+    """Optimizers of the named workloads."""
+
+    sgd = "sgd"
+    momentum = "momentum"
+    adam = "adam"
+    adamw = "adamw"
+
+
+TargetOf = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A workload's name, or path/to/file.py:function.")
+]
+SizeOf = Annotated[Size | None, typer.Option("--size", help="Size of a workload.", show_default="cpu")]
+OptimizerOf = Annotated[Optimizer | None, typer.Option("--optimizer", help="Optimizer of a workload.")]
+DeviceOf = Annotated[str, typer.Option("--device", metavar="cpu|cuda|sim:NAME", help="Where it is to run.")]
+MemoryOf = Annotated[
+    str | None, typer.Option("--memory", metavar="M", help="Budget of the peak: bytes, 4GiB, 40%, fit.")
+]
+LatencyOf = Annotated[
+    str | None, typer.Option("--latency", metavar="L", help="Most time over eager's, e.g. 1.10.")
+]
+TimeBudgetOf = Annotated[float, typer.Option("--time-budget", metavar="S", help="Seconds of searching.")]
+IterationsOf = Annotated[
+    int | None, typer.Option("--iterations", metavar="N", help="Steps of searching; makes it repeatable.")
+]
+RngOf = Annotated[str, typer.Option("--rng", metavar="eager|counter", help="Whose random numbers.")]
+SeedOf = Annotated[int, typer.Option("--seed", help="Of weights, batch and search.")]
+PlanOf = Annotated[
+    Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, do not search.")
+]
+OutOf = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
+]
+JsonOf = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is stdout.")
+]
+FolderOf = Annotated[Path, typer.Argument(metavar="DIR", help="What --out wrote.")]
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    """Options of every command."""
+    if version:
+        print(f"peakfold {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def optimize(
+    target: TargetOf,
+    size: SizeOf = None,
+    memory: MemoryOf = None,
+    latency: LatencyOf = None,
+    time_budget: TimeBudgetOf = 60.0,
+    iterations: IterationsOf = None,
+    device: DeviceOf = "cpu",
+    optimizer: OptimizerOf = None,
+    rng: RngOf = "eager",
+    seed: SeedOf = 0,
+    plan: PlanOf = None,
+    out: OutOf = None,
+    json: JsonOf = None,
+) -> None:
+    """Fit a step into a budget, prove it equal, and show where the memory went."""
+    chosen = _chosen(target, size, optimizer, device, seed, rng)
+    text = None if plan is None else calls.read_plan(plan)
+    limits = (memory, latency, time_budget, iterations)
+    _optimize(chosen, limits, text, Output(json, out))
+
+
+@app.command()
+def estimate(
+    target: TargetOf,
+    size: SizeOf = None,
+    device: DeviceOf = "cpu",
+    optimizer: OptimizerOf = None,
+    seed: SeedOf = 0,
+    json: JsonOf = None,
+) -> None:
+    """Say what a step will take; nothing is run or allocated."""
+    output = Output(json)
+    output.check()
+    with Reporter(output.progress) as progress:
+        found = calls.estimate(_chosen(target, size, optimizer, device, seed, "eager"), progress)
+    render_estimate(found, output.tables)
+    output.write(found)
+
+
+@app.command()
+def explain(
+    folder: FolderOf,
+    rows: Annotated[int, typer.Option("--rows", help="How many tensors to list.", min=1)] = 20,
+) -> None:
+    """Say what is live at the peak, why it is kept, and what freeing it would cost."""
+    report = read_folder(folder)
+    console = Output().tables
+    console.print(Text(peak_words(report)))
+    render_live(report.live_at_peak, console, rows)
+
+
+@app.command()
+def verify(folder: FolderOf, json: JsonOf = None) -> None:
+    """Run the saved program against the original again, from the same state."""
+    saved = read_folder(folder)
+    if "target" not in saved.request:
+        raise UsageError(
+            stage="verify",
+            what="the folder does not say how its program is built",
+            where=str(folder),
+            expected="a folder that the command line wrote",
+            hint="verify a step from Python with step.verify, or run `peakfold optimize TARGET --out DIR`",
+        )
+    output = Output(json)
+    output.check()
+    report = _run(dict(saved.request), (saved.limits.memory_bytes, None, 0.0, 0), saved.texts.plan, output)
+    output.tables.print(verdict_line(equality(report.equal)))
+    output.write(report)
+    _require_equal(report)
+
+
+@app.command()
+def apply(
+    target: TargetOf,
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan's text file.")],
+    size: SizeOf = None,
+    device: DeviceOf = "cpu",
+    optimizer: OptimizerOf = None,
+    rng: RngOf = "eager",
+    seed: SeedOf = 0,
+    out: OutOf = None,
+    json: JsonOf = None,
+) -> None:
+    """Apply a plan that was written or edited by hand, and prove it equal."""
+    chosen = _chosen(target, size, optimizer, device, seed, rng)
+    _optimize(chosen, (None, None, 0.0, 0), calls.read_plan(plan), Output(json, out))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the report goes.")] = Path("demo"),
+    size: Annotated[Size, typer.Option("--size", help="Size of the workloads.")] = Size.cpu,
+    memory: Annotated[str, typer.Option("--memory", metavar="M", help="Budget of the peak.")] = "50%",
+    time_budget: TimeBudgetOf = 30.0,
+    json: JsonOf = None,
+) -> None:
+    """Fit a U-Net and a BERT training step into half of their memory, and show it."""
+    reports = run_demo(Output(json, out), size.value, memory, time_budget)
+    for report in reports:
+        _require_equal(report)
+
+
+Limits = tuple[str | int | None, str | float | None, float, int | None]
+
+
+def _chosen(
+    target: str, size: Size | None, optimizer: Optimizer | None, device: str, seed: int, rng: str
+) -> dict[str, str]:
+    chosen = {"target": target, "device": _device(device), "seed": str(seed), "rng": rng}
+    if size is not None:
+        chosen["size"] = size.value
+    if optimizer is not None:
+        chosen["optimizer"] = optimizer.value
+    return chosen
+
+
+def _device(name: str) -> str:
+    if name in ("cpu", "cuda") or name.startswith(("cuda:", "sim:")):
+        return name
+    raise UsageError(
+        stage="options",
+        what="there is no such device",
+        expected="cpu, cuda, or a simulated one such as sim:rtx3090",
+        got=repr(name),
+    )
+
+
+def _optimize(chosen: dict[str, str], limits: Limits, plan: str | None, output: Output) -> None:
+    output.check()
+    report = _run(chosen, limits, plan, output)
+    render_terminal(report, output.tables)
+    output.write(report)
+    _require_equal(report)
+
+
+def _run(chosen: dict[str, str], limits: Limits, plan: str | None, output: Output) -> Report:
+    from peakfold.pipeline.request import request
+
+    memory, latency, time_budget, iterations = limits
+    asked = request(
+        memory=memory,
+        latency=latency,
+        time_budget=time_budget,
+        iterations=iterations,
+        seed=int(chosen["seed"]),
+        rng=chosen["rng"],
+        verify=True,
+        device=chosen["device"],
+        plan=plan,
+        name=chosen["target"],
+    )
+    with Reporter(output.progress) as progress:
+        report = calls.optimize(chosen, asked, progress)
+    return replace(report, request=chosen)
+
+
+def _require_equal(report: Report) -> None:
+    if report.equal.ok is not False:
+        return
+    raise NotEqualError(
+        stage="verify",
+        what=f"the optimized {report.target} does not compute what the original does",
+        expected=f"an error of at most {error_text(report.equal.bound)}",
+        got=error_text(report.equal.max_error),
+        hint="this is a fault of peakfold: please report it with plan.txt and graph.txt of --out DIR",
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and end the process with its exit code."""
+    raise SystemExit(guarded(app, arguments))

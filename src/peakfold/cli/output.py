@@ -1,0 +1,61 @@
+"""Where results go: a folder, a JSON file or stdout, and tables on the other stream."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from peakfold.report.folder import write_files, write_folder
+from peakfold.report.json import to_json
+from peakfold.report.model import Estimate, Report
+
+STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class Output:
+    """The streams and files of one command.
+
+    Attributes:
+        json: a file, ``"-"`` for stdout, or None.
+        folder: of the whole result, or None.
+    """
+
+    json: str | None = None
+    folder: Path | None = None
+
+    @property
+    def tables(self) -> Console:
+        """The console of tables: stdout, unless that is for JSON."""
+        return Console(stderr=self.json == STDOUT)
+
+    @property
+    def progress(self) -> Console:
+        """The console of progress."""
+        return Console(stderr=True)
+
+    def check(self) -> None:
+        """Make the folder before anything long is done.
+
+        Raises:
+            CacheError: it cannot be made.
+        """
+        if self.folder is not None:
+            write_files(self.folder, {})
+        if self.json is not None and self.json != STDOUT:
+            write_files(Path(self.json).parent, {})
+
+    def write(self, result: Report | Estimate) -> None:
+        """Write what was asked for.
+
+        Raises:
+            CacheError: something cannot be written.
+        """
+        if self.folder is not None and isinstance(result, Report):
+            write_folder(result, self.folder)
+            self.tables.print(f"written to {self.folder}", markup=False, highlight=False)
+        if self.json == STDOUT:
+            print(to_json(result), end="", flush=True)
+        elif self.json is not None:
+            path = Path(self.json)
+            write_files(path.parent, {path.name: to_json(result).encode()})
