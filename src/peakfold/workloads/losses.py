@@ -11,7 +11,7 @@ from peakfold.workloads.sizes import ResNetSize, Size, TextSize, UNetSize, Visio
 
 def image_class(model: nn.Module, pixels: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy of one class an image."""
-    return F.cross_entropy(model(pixels).logits.float(), labels)
+    return F.cross_entropy(_at_least_float32(model(pixels).logits), labels)
 
 
 def masked_token(model: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
@@ -26,12 +26,12 @@ def next_token(model: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
 
 def pixel_class(model: nn.Module, pixels: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy of one class a pixel."""
-    return F.cross_entropy(model(pixels).float(), labels)
+    return F.cross_entropy(_at_least_float32(model(pixels)), labels)
 
 
 def first_pixel_class(model: nn.Module, pixels: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy of one class a pixel, for a model that returns a list of outputs."""
-    return F.cross_entropy(model(pixels)[0].float(), labels)
+    return F.cross_entropy(_at_least_float32(model(pixels)[0]), labels)
 
 
 LOSSES: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
@@ -63,4 +63,8 @@ def _pixels(side: int, batch: int, dtype: torch.dtype) -> Tensor:
 
 
 def _token_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), labels.reshape(-1))
+    return F.cross_entropy(_at_least_float32(logits.reshape(-1, logits.shape[-1])), labels.reshape(-1))
+
+
+def _at_least_float32(logits: Tensor) -> Tensor:
+    return logits.float() if logits.element_size() < 4 else logits
