@@ -56,9 +56,7 @@ def load_target(target: str, *, seed: int = 0, **options: Unpack[Options]) -> Ta
         raise _unknown(target)
     file = Path(path)
     if not file.is_file():
-        raise UsageError(
-            "target", "the file does not exist", where=path, hint="write path/to/file.py:function"
-        )
+        raise UsageError("target", "the file does not exist", where=path, hint="check the path")
     make = _function(_imported(file), file, function)
     _check_options(make, given, f"{path}:{function}")
     with _user_code(file, f"{function}() failed"), torch.random.fork_rng():
@@ -111,7 +109,7 @@ def _function(module: ModuleType, file: Path, name: str) -> Callable[..., object
         what=f"the file has no function {name!r}",
         where=str(file),
         expected=f"one of: {', '.join(functions)}" if functions else f"a function that returns {_FOUR}",
-        got="nothing of this name" if found is None else f"a {type(found).__name__}",
+        got="nothing of this name" if found is None else _kind(found),
     )
 
 
@@ -146,7 +144,8 @@ def _user_code(file: Path, what: str) -> Iterator[None]:
 def _place(error: BaseException, file: Path) -> str:
     """File and line of the innermost frame of the user's file, or of the syntax error that has none."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
+        own = Path(error.filename) == file.resolve()
+        return f"{file if own else error.filename}:{error.lineno}"
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -159,26 +158,28 @@ def _as_target(result: object, where: str) -> Target:
     if isinstance(result, Target):
         return result
     if not isinstance(result, tuple | list):
-        raise _other(where, f"a {type(result).__name__}")
+        raise _other(where, _kind(result))
     if len(result) != 4:
         raise _other(where, f"{len(result)} values")
     model, loss_fn, optimizer, batch = result
     if not isinstance(model, nn.Module):
-        raise _other(where, f"a {type(model).__name__} as model", "a torch.nn.Module")
+        raise _other(where, f"{_kind(model)} as model", "a torch.nn.Module")
     if not callable(loss_fn):
-        raise _other(where, f"a {type(loss_fn).__name__} as loss_fn", "a function loss_fn(model, *batch)")
+        raise _other(where, f"{_kind(loss_fn)} as loss_fn", "a function loss_fn(model, *batch)")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-        raise _other(where, f"a {type(optimizer).__name__} as optimizer", "a torch.optim.Optimizer or None")
+        raise _other(where, f"{_kind(optimizer)} as optimizer", "a torch.optim.Optimizer or None")
     if isinstance(batch, Mapping):
         return Target(model, loss_fn, optimizer, batch)
     if isinstance(batch, tuple | list):
         return Target(model, loss_fn, optimizer, tuple(batch))
-    raise _other(
-        where, f"a {type(batch).__name__} as batch", "a tuple, a list or a dict, the arguments of loss_fn"
-    )
+    raise _other(where, f"{_kind(batch)} as batch", "a tuple, a list or a dict, the arguments of loss_fn")
 
 
 def _other(where: str, got: str, expected: str = _FOUR) -> UsageError:
     return UsageError(
         "target", "the function returns something else", where=where, expected=expected, got=got
     )
+
+
+def _kind(thing: object) -> str:
+    return f"an object of type {type(thing).__name__}"
