@@ -1,7 +1,14 @@
 """Small programs for the tests of the emitted source, and the plainest schedule of a graph."""
 
+import torch
+from torch.utils import _pytree as pytree
+
+from peakfold.bridge.capture.binding import BatchLeaf, Binding, Hyperparameter, Parameter
+from peakfold.bridge.codegen.emit import emit
+from peakfold.bridge.runtime.compiled import Compiled
+from peakfold.bridge.runtime.saved_guards import saved_guards
 from peakfold.ir.graph import Graph, Input, Node, Op, Origin, Output, State, Symbol, Value
-from peakfold.ir.plan import Buffer, Commit, Compute, Free, Run, Schedule
+from peakfold.ir.plan import Buffer, Commit, Compute, Free, Plan, Run, Schedule
 from peakfold.ir.types import ScalarType, tensor
 
 FLOAT = ScalarType("float")
@@ -77,3 +84,39 @@ def _needed(graph: Graph, node: Node):
     if node.is_view:
         return set()
     return {root for root in map(graph.storage, node.inputs) if root.node in graph.node}
+
+
+class Tiny(torch.nn.Module):
+    """The model of `dropout_step`."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 4)
+        self.fc.bias.requires_grad_(False)
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(self.fc(x).relu())
+
+
+def tiny_target(seed: int = 0):
+    """Return (model, loss_fn, optimizer, batch) of `dropout_step`."""
+    torch.manual_seed(seed)
+    model = Tiny()
+    optimizer = torch.optim.SGD([model.fc.weight], lr=0.1)
+    return model, lambda model, x: model(x).sum(), optimizer, (torch.randn(2, 3),)
+
+
+def tiny_compiled(model, optimizer, batch, schedule=None) -> Compiled:
+    """Return `dropout_step` compiled for its model."""
+    graph = dropout_step()
+    binding = Binding(
+        (Parameter("fc.weight"), Parameter("fc.bias"), BatchLeaf(0), Hyperparameter(0, "lr")),
+        pytree.tree_structure((batch, {})),
+        None,
+        (),
+        (),
+    )
+    portable = saved_guards(model, optimizer, batch)
+    source = emit(graph, schedule or plain_schedule(graph))
+    return Compiled(graph, binding, portable, portable, Plan(graph.digest), source)

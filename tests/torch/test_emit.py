@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.torch.programs import dropout_step, plain_schedule
 
 from peakfold.bridge.codegen.emit import emit
 from peakfold.bridge.codegen.header import Header
 from peakfold.bridge.runtime import measure
-from peakfold.bridge.runtime.load import load_source
+from peakfold.bridge.runtime.source import load_source
+from peakfold.cost.costs import Costs
 from peakfold.errors import CacheError, PlanError
 from peakfold.ir.graph import Graph, Input, Node, Op, Output, State, Value
 from peakfold.ir.plan import Buffer, Commit, Compute, Free, Loop, Reuse, Run, Schedule
 from peakfold.ir.types import ScalarType, tensor
-from tests.torch.programs import dropout_step, plain_schedule
+from peakfold.plan.schedule.simulate import simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "codegen"
 
@@ -78,7 +80,8 @@ SCHEDULES = {"plain": plain_schedule, "recompute": recomputing, "in_place": in_p
 def test_emitted_source_is_the_golden_one(name):
     graph = dropout_step()
     header = Header("Tiny", 1_000_000, 252, 300, 0.001, {"peakfold": "0.1.0"})
-    source = emit(graph, SCHEDULES[name](graph), header)
+    schedule = SCHEDULES[name](graph)
+    source = emit(graph, schedule, simulate(graph, Costs({}, {}), schedule), header)
     file = GOLDEN / f"{name}.txt"
     if os.environ.get("PEAKFOLD_ACCEPT"):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +107,7 @@ def test_emitted_source_computes_what_eager_does_bit_for_bit(name):
 
 def test_it_runs_alone_in_a_process_without_peakfold(tmp_path):
     graph = dropout_step()
-    (tmp_path / "program.py").write_text(emit(graph, recomputing(graph), Header('A "model"\\')))
+    (tmp_path / "program.py").write_text(emit(graph, recomputing(graph), None, Header('A "model"\\')))
     tensors, scalars = given()
     torch.save(tensors, tmp_path / "tensors.pt")
     code = (
@@ -148,7 +151,8 @@ def test_views_of_several_outputs_lists_and_special_numbers():
         (Input(0, "class", "batch", tensor(2, 4)), Input(1, "2x", "scalar", ScalarType("float"))),
         (
             Node(2, "split", Op("aten.split.Tensor"), (Value(0), 2, 1), (), (half, half), (Value(0),) * 2),
-            Node(3, "cat", Op("aten.cat.default"), ((Value(2, 1), Value(2)), 1), (), (tensor(2, 4),), (None,)),
+            Node(3, "cat", Op("aten.cat.default"), ((Value(2, 1), Value(2)), 1), (), (tensor(2, 4),),
+                 (None,)),
             Node(4, "torch", Op("aten.clamp.default"), (Value(3), float("-inf"), Value(1)), (),
                  (tensor(2, 4),), (None,)),
             Node(5, "topk", Op("aten.topk.default"), (Value(4), 1), (),

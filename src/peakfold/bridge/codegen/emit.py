@@ -21,6 +21,10 @@ from peakfold.ir.graph import Graph, Kind, Node, Value
 from peakfold.ir.plan import Commit, Compute, Free, Reuse, Schedule, Step
 from peakfold.ir.types import TensorType
 from peakfold.ops.inplace import InPlace, reusable_operands
+from peakfold.plan.schedule.timeline import Timeline
+
+PEAK = " <- peak"
+"""What stands behind a line at which the most bytes live at once."""
 
 _KINDS: dict[Kind, str] = {
     "parameter": "parameters",
@@ -33,12 +37,20 @@ _KINDS: dict[Kind, str] = {
 }
 
 
-def emit(graph: Graph, schedule: Schedule, header: Header | None = None, *, marks: bool = False) -> str:
+def emit(
+    graph: Graph,
+    schedule: Schedule,
+    timeline: Timeline | None = None,
+    header: Header | None = None,
+    *,
+    marks: bool = False,
+) -> str:
     """Return the source of a file that runs a schedule.
 
     Args:
         graph: what is computed.
         schedule: each step of it, legal for the graph.
+        timeline: the same schedule simulated; the lines at which the peak is reached are marked.
         header: figures for the docstring.
         marks: call a third argument of ``step`` after each step of the schedule, so that the bytes
             that live there can be measured.
@@ -50,7 +62,8 @@ def emit(graph: Graph, schedule: Schedule, header: Header | None = None, *, mark
     namer = Namer(graph, functions.values())
     frame = Frame(graph, namer, functions)
     streams = Streams(graph, schedule, namer)
-    body = list(_body(frame, streams, schedule, marks))
+    peaks = frozenset(timeline.hotspots if timeline is not None else ())
+    body = list(_body(frame, streams, schedule, peaks, marks))
     body.append(_return(frame))
     return "\n".join(
         [
@@ -113,18 +126,21 @@ def _prologue(frame: Frame, namer: Namer) -> Iterator[str]:
             yield f"{INDENT}{namer.value(Value(one.id))} = {source}[{json.dumps(one.name)}]"
 
 
-def _body(frame: Frame, streams: Streams, schedule: Schedule, marks: bool) -> Iterator[str]:
+def _body(
+    frame: Frame, streams: Streams, schedule: Schedule, peaks: frozenset[int], marks: bool
+) -> Iterator[str]:
     title = ""
-    for freeing, steps in groupby(schedule.steps, lambda step: isinstance(step, Free) and not marks):
+    rows = groupby(enumerate(schedule.steps), lambda row: isinstance(row[1], Free) and not marks)
+    for freeing, steps in rows:
         if freeing:
-            yield from _free(frame, [step for step in steps if isinstance(step, Free)])
+            yield from _free(frame, [step for _, step in steps if isinstance(step, Free)])
             continue
-        for step in steps:
+        for row, step in steps:
             heading = _heading(frame.graph, step)
             if heading not in ("", title):
                 title = heading
                 yield section(title)
-            yield from _step(frame, streams, step)
+            yield from _step(frame, streams, step, PEAK if row in peaks else "")
             if marks:
                 yield f"{INDENT}mark()"
 
@@ -141,9 +157,9 @@ def _heading(graph: Graph, step: Step) -> str:
     return f"{origin.phase} {block}".rstrip() + again
 
 
-def _step(frame: Frame, streams: Streams, step: Step) -> Iterator[str]:
+def _step(frame: Frame, streams: Streams, step: Step, note: str) -> Iterator[str]:
     if isinstance(step, Compute):
-        return _compute(frame, streams, step)
+        return _compute(frame, streams, step, note)
     if isinstance(step, Free):
         return _free(frame, [step])
     if isinstance(step, Commit):
@@ -156,7 +172,7 @@ def _step(frame: Frame, streams: Streams, step: Step) -> Iterator[str]:
     )
 
 
-def _compute(frame: Frame, streams: Streams, step: Compute) -> Iterator[str]:
+def _compute(frame: Frame, streams: Streams, step: Compute, note: str) -> Iterator[str]:
     node = frame.graph.node[step.run.node]
     arguments = frame.arguments(node)
     if node.op.name in HOST_EXPRESSIONS:
@@ -175,7 +191,7 @@ def _compute(frame: Frame, streams: Streams, step: Compute) -> Iterator[str]:
     ended = [name for reuse in step.reuses for name in frame.take(node, step.run, reuse)]
     lines = call(*streams.call(step.run, frame.function(function), arguments), prefix=_targets(node, names))
     yield from lines[:-1]
-    yield margin(lines[-1], frame.live - before, frame.live)
+    yield margin(lines[-1], frame.live - before, frame.live) + note
     yield from deletion(ended)
     yield from streams.after(step.run)
 

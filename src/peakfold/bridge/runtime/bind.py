@@ -17,7 +17,8 @@ from peakfold.bridge.capture.binding import (
     ScalerState,
     Source,
 )
-from peakfold.bridge.capture.captured import Captured, Missing
+from peakfold.bridge.capture.captured import Missing
+from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.errors import CaptureError
 from peakfold.ir.types import TensorType
 
@@ -45,11 +46,11 @@ class Subject:
 class Binder:
     """Fetches tensors and numbers by input name, always those that the user's objects hold now."""
 
-    def __init__(self, captured: Captured, subject: Subject) -> None:
-        self._captured = captured
+    def __init__(self, compiled: Compiled, subject: Subject) -> None:
+        self._compiled = compiled
         self._subject = subject
         self._links: list[tuple[Mapping[str, object], str, object]] = []
-        pairs = list(zip(captured.graph.inputs, captured.binding.sources, strict=True))
+        pairs = list(zip(compiled.graph.inputs, compiled.binding.sources, strict=True))
         self._tensors = [
             (given.name, self._fetch(source, given.type)) for given, source in pairs if _is_tensor(given.type)
         ]
@@ -58,8 +59,8 @@ class Binder:
             for given, source in pairs
             if not _is_tensor(given.type)
         ]
-        names = {given.id: given.name for given in captured.graph.inputs}
-        self._first = {names[id_]: number for id_, number in captured.first_scalars}
+        names = {given.id: given.name for given in compiled.graph.inputs}
+        self._first = {names[id_]: number for id_, number in compiled.first_scalars}
 
     def is_current(self) -> bool:
         """Whether no module on the way to a parameter or buffer has been replaced since."""
@@ -81,7 +82,7 @@ class Binder:
     def _make_missing(self) -> bool:
         """Make the optimizer's state where it is missing; return whether any was."""
         made = False
-        for missing in self._captured.missing:
+        for missing in self._compiled.missing:
             state = self._state(missing.source.parameter)
             if state.get(missing.source.key) is None:
                 state[missing.source.key] = self._start(missing)
@@ -120,7 +121,7 @@ class Binder:
         if isinstance(source, BatchLeaf):
             return lambda leaves, index=source.index: leaves[index]  # type: ignore[misc]
         if isinstance(source, Constant):
-            constant = self._captured.binding.constants[source.index]
+            constant = self._compiled.binding.constants[source.index]
             return lambda leaves: constant
         return self._scaler_state(source)
 

@@ -1,45 +1,160 @@
-"""Emitted source to a function."""
+"""A saved step, from its file back to a model."""
 
-import linecache
-from collections.abc import Callable, Mapping
-from hashlib import sha256
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
 
 import torch
 
-from peakfold.errors import CacheError
+from peakfold.bridge.capture.binding import Binding, BufferOf, Parameter, Source
+from peakfold.bridge.capture.captured import Missing
+from peakfold.bridge.runtime.bind import Subject
+from peakfold.bridge.runtime.codec import decode
+from peakfold.bridge.runtime.compiled import Compiled
+from peakfold.bridge.runtime.save import FORMAT, PARTS, digest
+from peakfold.bridge.runtime.saved_guards import SavedGuards
+from peakfold.bridge.runtime.step import Step
+from peakfold.errors import CacheError, PeakfoldError, PlanError
+from peakfold.ir.graph import Graph, Input
+from peakfold.ir.text import parse_graph, parse_plan
+from peakfold.ir.types import TensorType
 
-Program = Callable[[Mapping[str, torch.Tensor], Mapping[str, float]], tuple[torch.Tensor, ...]]
-"""What an emitted file defines: tensors and numbers by input names, to outputs."""
+_Facts = tuple[Binding, SavedGuards, tuple[Missing, ...], tuple[tuple[int, float], ...], bool]
 
 
-def load_source(source: str) -> Program:
-    """Return the ``step`` function of an emitted file; tracebacks show its lines.
+def load(
+    path: str | Path,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    scaler: torch.amp.GradScaler | None = None,
+) -> Step:
+    """Return the step that `Step.save` wrote, bound to this model and optimizer.
+
+    What it was captured from is not at hand: where it does not hold, it says so, and does not capture
+    again.
 
     Raises:
-        CacheError: the text is not Python, or defines no ``step``.
-
-    Example:
-        >>> load_source("def step(tensors, scalars): return (tensors['x'],)")({"x": 1}, {})
-        (1,)
+        CacheError: the file is missing, corrupt, or from other versions.
+        PlanError: the program is for another model or optimizer.
     """
-    filename = f"<peakfold {sha256(source.encode()).hexdigest()[:12]}>"
-    namespace: dict[str, object] = {"__name__": "peakfold_emitted"}
+    subject = Subject(model, optimizer, scaler)
+    return Step(subject, _read(Path(path), subject))
+
+
+def _read(path: Path, subject: Subject) -> Compiled:
+    """Return the program of a file that `save` wrote, if it is one for this model and optimizer.
+
+    Raises:
+        CacheError: the file is missing, corrupt, or from other versions.
+        PlanError: the program is for another model or optimizer.
+    """
+    parts = _checked(path, _parts(path))
     try:
-        exec(compile(source, filename, "exec"), namespace)
-    except SyntaxError as error:
-        raise _unusable(f"line {error.lineno}: {error.msg}") from error
-    step = namespace.get("step")
-    if not callable(step):
-        raise _unusable("no function step")
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    return step
+        saved = _parse(parts)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, PeakfoldError) as error:
+        raise _corrupt(path, str(error).splitlines()[0]) from error
+    reason = _other_model(saved.graph, saved.binding, subject) or saved.portable.check_model(
+        subject.model, subject.optimizer
+    )
+    if reason is not None:
+        raise PlanError(
+            stage="load",
+            what="the saved step is for another model or optimizer",
+            where=str(path),
+            expected="model and optimizer as they were when the step was saved",
+            got=reason,
+            hint="build them the same way, or optimize again",
+        )
+    return saved
 
 
-def _unusable(got: str) -> CacheError:
+def _parts(path: Path) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name: archive.read(name) for name in ("manifest.json", *PARTS)}
+    except FileNotFoundError as error:
+        raise CacheError(
+            stage="load",
+            what="there is no saved step",
+            where=str(path),
+            hint="save one with step.save(path)",
+        ) from error
+    except (zipfile.BadZipFile, KeyError, OSError, EOFError) as error:
+        raise _corrupt(path, str(error)) from error
+
+
+def _corrupt(path: Path, got: str) -> CacheError:
     return CacheError(
         stage="load",
-        what="the source of a step cannot be used",
-        expected="a file that peakfold emitted, with def step(tensors, scalars)",
+        what="the saved step is corrupt",
+        where=str(path),
+        expected="a file that step.save wrote",
         got=got,
-        hint="optimize again",
+        hint="optimize again and save the step anew",
     )
+
+
+def _checked(path: Path, parts: dict[str, bytes]) -> dict[str, bytes]:
+    try:
+        manifest = json.loads(parts["manifest.json"])
+        versions = (manifest["format"], manifest["torch"])
+        recorded = manifest["digest"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _corrupt(path, f"manifest.json: {error}") from error
+    if versions != (FORMAT, torch.__version__):
+        raise CacheError(
+            stage="load",
+            what="the saved step is of another version",
+            where=str(path),
+            expected=f"format {FORMAT} of torch {torch.__version__}",
+            got=f"format {versions[0]} of torch {versions[1]}",
+            hint="optimize again and save the step anew",
+        )
+    if recorded != digest(parts):
+        raise _corrupt(path, "contents that do not match their digest")
+    return parts
+
+
+def _parse(parts: Mapping[str, bytes]) -> Compiled:
+    graph = parse_graph(parts["graph.txt"].decode())
+    plan = parse_plan(parts["plan.txt"].decode(), graph)
+    tensors = _tensors(parts["constants.pt"])
+    facts = decode(json.loads(parts["binding.json"]), tensors)
+    binding, portable, missing, first, inference = cast(_Facts, facts)
+    source = parts["step.py"].decode()
+    return Compiled(graph, binding, portable, portable, plan, source, missing, first, inference)
+
+
+def _tensors(content: bytes) -> list[torch.Tensor]:
+    try:
+        found: list[torch.Tensor] = torch.load(io.BytesIO(content), weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        raise ValueError(str(error)) from error
+    return found
+
+
+def _other_model(graph: Graph, binding: Binding, subject: Subject) -> str | None:
+    """Return where the model differs from what a graph was captured from, or None."""
+    held: dict[str, torch.Tensor] = dict(subject.model.named_parameters(remove_duplicate=False))
+    held |= dict(subject.model.named_buffers(remove_duplicate=False))
+    for given, source in zip(graph.inputs, binding.sources, strict=True):
+        reason = _mismatch(given, source, held)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _mismatch(given: Input, source: Source, held: Mapping[str, torch.Tensor]) -> str | None:
+    if not isinstance(source, Parameter | BufferOf):
+        return None
+    tensor = held.get(source.name)
+    if tensor is None:
+        return f"no {source.name}"
+    assert isinstance(given.type, TensorType)
+    now = (tuple(tensor.shape), tensor.stride(), str(tensor.dtype), str(tensor.device))
+    then = (given.type.shape, given.type.strides, f"torch.{given.type.dtype}", given.type.device)
+    return None if now == then else f"{source.name} is {now} instead of {then}"

@@ -15,6 +15,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils import _pytree as pytree
 
+from peakfold.bridge.capture.batches import arguments
+
 MARK = "peakfold:mark"
 
 Step = Callable[[], object]
@@ -45,7 +47,7 @@ def eager_step(
 
     Without an optimizer, the gradients stay in ``.grad``, added to what is there.
     """
-    args, kwargs = batch_arguments(batch)
+    args, kwargs = arguments(batch)
 
     def step() -> torch.Tensor:
         result = loss_fn(model, *args, **kwargs)
@@ -58,20 +60,6 @@ def eager_step(
         return loss.detach()
 
     return step
-
-
-def batch_arguments(batch: object) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return how a batch is passed after the model: a dict by keyword, a tuple or list by position.
-
-    Example:
-        >>> batch_arguments({"x": 1}), batch_arguments((1, 2)), batch_arguments(3)
-        (((), {'x': 1}), ((1, 2), {}), ((3,), {}))
-    """
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    if isinstance(batch, (tuple, list)):
-        return tuple(batch), {}
-    return (batch,), {}
 
 
 def resident_bytes(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object) -> int:

@@ -3,37 +3,19 @@
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch.utils import _pytree as pytree
 
+from peakfold.bridge.capture.batches import arguments
 from peakfold.bridge.capture.binding import Verbatim
-from peakfold.bridge.capture.captured import Captured
 from peakfold.bridge.runtime.bind import Binder, Subject
-from peakfold.bridge.runtime.load import load_source
-from peakfold.bridge.runtime.measure import batch_arguments
+from peakfold.bridge.runtime.compiled import Compiled
+from peakfold.bridge.runtime.save import save
+from peakfold.bridge.runtime.source import load_source
 from peakfold.errors import CaptureError, UsageError
 from peakfold.ir.plan import Plan
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """One captured program with its plan and its source.
-
-    Attributes:
-        captured: the program, its binding and its guards.
-        plan: how it is computed.
-        source: the emitted file.
-        report: what is known about it; any object.
-    """
-
-    captured: Captured
-    plan: Plan
-    source: str
-    report: object = None
-
 
 Recapture = Callable[[object], Compiled]
 """Makes a program for a batch, under what the model and the optimizer are now."""
@@ -65,9 +47,8 @@ class Step:
         self.outputs: object = None
         self._subject = subject
         self._recapture = recapture
-        self._inference = inference
         self._programs = [_Program(first, subject)]
-        self._by_keyword = _takes_keywords(first.captured.binding.batch)
+        self._by_keyword = _takes_keywords(first.binding.batch)
         self._lock = threading.Lock()
 
     @property
@@ -92,8 +73,6 @@ class Step:
 
     def save(self, path: str | Path) -> None:
         """Write the program that ran last to a file that `peakfold.load` reads."""
-        from peakfold.bridge.runtime.save import save
-
         save(self.compiled, Path(path))
 
     def __call__(self, *args: object, **kwargs: object) -> object:
@@ -122,7 +101,7 @@ class Step:
         loss, outputs = program.run(batch)
         if self._subject.optimizer is not None:
             self._subject.optimizer._opt_called = True  # type: ignore[attr-defined]
-        if self._inference:
+        if program.compiled.inference:
             return outputs
         self.outputs = outputs
         return loss
@@ -166,18 +145,18 @@ class _Program:
         self.compiled = compiled
         self._subject = subject
         self._function = load_source(compiled.source)
-        self._binder = Binder(compiled.captured, subject)
+        self._binder = Binder(compiled, subject)
 
     def broken(self, batch: object) -> str | None:
         """Return what does not hold any more, or None."""
         subject = self._subject
-        return self.compiled.captured.guards.check(subject.model, subject.optimizer, batch)
+        return self.compiled.guards.check(subject.model, subject.optimizer, batch)
 
     def run(self, batch: object) -> tuple[torch.Tensor, object]:
         if not self._binder.is_current():
-            self._binder = Binder(self.compiled.captured, self._subject)
-        binding = self.compiled.captured.binding
-        leaves = pytree.tree_leaves(batch_arguments(batch))
+            self._binder = Binder(self.compiled, self._subject)
+        binding = self.compiled.binding
+        leaves = pytree.tree_leaves(arguments(batch))
         tensors, scalars = self._binder.fetch(leaves)
         with _no_autocast():
             results = self._function(tensors, scalars)

@@ -1,0 +1,79 @@
+"""One program, ready to be bound to a model."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from peakfold.bridge.capture.binding import Binding
+from peakfold.bridge.capture.captured import Captured, Missing
+from peakfold.bridge.runtime.saved_guards import SavedGuards, saved_guards
+from peakfold.ir.graph import Graph
+from peakfold.ir.plan import Plan
+
+
+class Checks(Protocol):
+    """What must hold for a program to be the user's."""
+
+    def check(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
+    ) -> str | None:
+        """Return what does not hold, or None."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A captured program with its plan and its source.
+
+    Attributes:
+        graph: what is computed.
+        binding: where its inputs come from.
+        guards: when it holds.
+        portable: the part of that which can be checked without the model's code.
+        plan: how it is computed.
+        source: the emitted file.
+        missing: optimizer state to make before the first step.
+        first_scalars: numbers by input id for a step that made ``missing`` state.
+        inference: the outputs are what is returned; there is no loss and no update.
+        report: what is known about it; any object.
+    """
+
+    graph: Graph
+    binding: Binding
+    guards: Checks
+    portable: SavedGuards
+    plan: Plan
+    source: str
+    missing: tuple[Missing, ...] = ()
+    first_scalars: tuple[tuple[int, float], ...] = ()
+    inference: bool = False
+    report: object = None
+
+
+def compiled(
+    captured: Captured,
+    plan: Plan,
+    source: str,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    batch: object,
+    *,
+    inference: bool = False,
+    report: object = None,
+) -> Compiled:
+    """Return a captured program with a plan for it and the source that was emitted.
+
+    Model, optimizer and batch are those of the capture.
+    """
+    return Compiled(
+        captured.graph,
+        captured.binding,
+        captured.guards,
+        saved_guards(model, optimizer, batch),
+        plan,
+        source,
+        captured.missing,
+        captured.first_scalars,
+        inference,
+        report,
+    )

@@ -1,0 +1,132 @@
+"""When a saved program holds: what can be checked without the code that it was captured from."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.utils import _pytree as pytree
+
+from peakfold.bridge.capture.batches import flatten
+
+_FLAGS = (bool, str, type(None))
+
+
+@dataclass(frozen=True)
+class BatchTensor:
+    """A tensor of the batch.
+
+    Attributes:
+        name: e.g. ``"batch.0"``.
+        shape, strides, dtype, device: as it must be.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Group:
+    """A parameter group of the optimizer.
+
+    Attributes:
+        parameters: names, in order.
+        flags: entries that decide what the optimizer computes: booleans, texts and None.
+    """
+
+    parameters: tuple[str, ...]
+    flags: tuple[tuple[str, bool | str | None], ...]
+
+
+@dataclass(frozen=True)
+class SavedGuards:
+    """What a program that was loaded from a file holds for.
+
+    Attributes:
+        batch: one a leaf; None for a leaf that is no tensor.
+        tree: of the batch.
+        training: of each module, by name.
+        frozen: names of the parameters that need no gradient.
+        optimizer: name of its class; empty for none.
+        groups: its parameter groups.
+    """
+
+    batch: tuple[BatchTensor | object, ...]
+    tree: pytree.TreeSpec
+    training: tuple[tuple[str, bool], ...]
+    frozen: tuple[str, ...]
+    optimizer: str
+    groups: tuple[Group, ...]
+
+    def check(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
+    ) -> str | None:
+        """Return what does not hold, or None."""
+        flat = flatten(batch)
+        if flat.tree != self.tree:
+            return "a batch of another form"
+        for name, leaf, known in zip(flat.names, flat.leaves, self.batch, strict=True):
+            now = _batch_leaf(name, leaf)
+            if now != known:
+                return f"{name} is {_text(now)} instead of {_text(known)}"
+        return self.check_model(model, optimizer)
+
+    def check_model(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> str | None:
+        """Return what does not hold of model and optimizer, or None."""
+        if _training(model) != self.training:
+            return "model.train() or model.eval() was called, or a module was replaced"
+        if _frozen(model) != self.frozen:
+            return "requires_grad of a parameter was changed"
+        if _class(optimizer) != self.optimizer:
+            return f"optimizer {_class(optimizer) or 'None'} instead of {self.optimizer or 'None'}"
+        if _groups(model, optimizer) != self.groups:
+            return "the optimizer's parameter groups, or flags in them, were changed"
+        return None
+
+
+def saved_guards(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
+) -> SavedGuards:
+    """Return the guards of a program under what model, optimizer and batch are now."""
+    flat = flatten(batch)
+    leaves = tuple(map(_batch_leaf, flat.names, flat.leaves))
+    groups = _groups(model, optimizer)
+    return SavedGuards(leaves, flat.tree, _training(model), _frozen(model), _class(optimizer), groups)
+
+
+def _batch_leaf(name: str, leaf: object) -> BatchTensor | object:
+    if not isinstance(leaf, torch.Tensor):
+        return None if isinstance(leaf, float) else leaf
+    return BatchTensor(name, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device)
+
+
+def _text(leaf: BatchTensor | object) -> str:
+    if not isinstance(leaf, BatchTensor):
+        return repr(leaf)
+    return f"{leaf.dtype} {list(leaf.shape)} of strides {list(leaf.strides)} on {leaf.device}"
+
+
+def _training(model: torch.nn.Module) -> tuple[tuple[str, bool], ...]:
+    return tuple((name, module.training) for name, module in model.named_modules())
+
+
+def _frozen(model: torch.nn.Module) -> tuple[str, ...]:
+    return tuple(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
+
+
+def _class(optimizer: torch.optim.Optimizer | None) -> str:
+    return "" if optimizer is None else f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+
+
+def _groups(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[Group, ...]:
+    if optimizer is None:
+        return ()
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return tuple(
+        Group(
+            tuple(names.get(parameter, "") for parameter in group["params"]),
+            tuple((key, entry) for key, entry in sorted(group.items()) if isinstance(entry, _FLAGS)),
+        )
+        for group in optimizer.param_groups
+    )

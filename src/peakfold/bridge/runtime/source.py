@@ -1,0 +1,45 @@
+"""Emitted source to a function."""
+
+import linecache
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+
+import torch
+
+from peakfold.errors import CacheError
+
+Program = Callable[[Mapping[str, torch.Tensor], Mapping[str, float]], tuple[torch.Tensor, ...]]
+"""What an emitted file defines: tensors and numbers by input names, to outputs."""
+
+
+def load_source(source: str) -> Program:
+    """Return the ``step`` function of an emitted file; tracebacks show its lines.
+
+    Raises:
+        CacheError: the text is not Python, or defines no ``step``.
+
+    Example:
+        >>> load_source("def step(tensors, scalars): return (tensors['x'],)")({"x": 1}, {})
+        (1,)
+    """
+    filename = f"<peakfold {sha256(source.encode()).hexdigest()[:12]}>"
+    namespace: dict[str, object] = {"__name__": "peakfold_emitted"}
+    try:
+        exec(compile(source, filename, "exec"), namespace)
+    except SyntaxError as error:
+        raise _unusable(f"line {error.lineno}: {error.msg}") from error
+    step = namespace.get("step")
+    if not callable(step):
+        raise _unusable("no function step")
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    return step
+
+
+def _unusable(got: str) -> CacheError:
+    return CacheError(
+        stage="load",
+        what="the source of a step cannot be used",
+        expected="a file that peakfold emitted, with def step(tensors, scalars)",
+        got=got,
+        hint="optimize again",
+    )

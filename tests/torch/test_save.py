@@ -1,0 +1,109 @@
+import json
+import zipfile
+
+import pytest
+import torch
+from tests.torch.programs import tiny_compiled, tiny_target
+
+from peakfold.bridge.runtime.bind import Subject
+from peakfold.bridge.runtime.load import load
+from peakfold.bridge.runtime.step import Step
+from peakfold.errors import CacheError, PlanError
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model, _, optimizer, batch = tiny_target()
+    step = Step(Subject(model, optimizer), tiny_compiled(model, optimizer, batch))
+    step.save(tmp_path / "step.peakfold")
+    return tmp_path / "step.peakfold"
+
+
+def rewritten(path, name, content):
+    with zipfile.ZipFile(path) as archive:
+        parts = {one: archive.read(one) for one in archive.namelist()}
+    parts[name] = content
+    with zipfile.ZipFile(path, "w") as archive:
+        for one, text in parts.items():
+            archive.writestr(one, text)
+
+
+def test_a_loaded_step_does_what_the_saved_one_did(saved):
+    results = []
+    for loaded in (False, True):
+        model, _, optimizer, batch = tiny_target()
+        if loaded:
+            step = load(saved, model, optimizer)
+        else:
+            step = Step(Subject(model, optimizer), tiny_compiled(model, optimizer, batch))
+        torch.manual_seed(1)
+        results.append((step(*batch), model.fc.weight.detach(), step.source, step.plan))
+    (loss, weight, *texts), (loaded_loss, loaded_weight, *loaded_texts) = results
+    assert torch.equal(loss, loaded_loss)
+    assert torch.equal(weight, loaded_weight)
+    assert texts == loaded_texts
+
+
+def test_saving_twice_gives_the_same_bytes(saved, tmp_path):
+    model, _, optimizer, _ = tiny_target()
+    load(saved, model, optimizer).save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == saved.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "step.peakfold"]
+
+
+def test_a_missing_file(tmp_path):
+    model, _, optimizer, _ = tiny_target()
+    with pytest.raises(CacheError) as caught:
+        load(tmp_path / "none", model, optimizer)
+    assert str(caught.value) == (
+        f"load: there is no saved step\n  at: {tmp_path}/none\n  next: save one with step.save(path)"
+    )
+
+
+@pytest.mark.parametrize("keep", [0, 10, 0.5, 0.99])
+def test_a_file_cut_short_is_corrupt(saved, keep):
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(keep if keep > 1 else keep * len(content))])
+    model, _, optimizer, _ = tiny_target()
+    with pytest.raises(CacheError, match="the saved step is corrupt"):
+        load(saved, model, optimizer)
+
+
+@pytest.mark.parametrize("part", ["manifest.json", "step.py", "plan.txt", "graph.txt", "binding.json"])
+def test_a_changed_part_is_corrupt(saved, part):
+    rewritten(saved, part, b"[]")
+    model, _, optimizer, _ = tiny_target()
+    with pytest.raises(CacheError, match="the saved step is corrupt"):
+        load(saved, model, optimizer)
+
+
+def test_an_older_version_is_named(saved):
+    rewritten(saved, "manifest.json", json.dumps({"format": 0, "torch": "2.1", "digest": ""}))
+    model, _, optimizer, _ = tiny_target()
+    with pytest.raises(CacheError, match=r"got: format 0 of torch 2\.1"):
+        load(saved, model, optimizer)
+
+
+def test_another_model_is_named(saved):
+    model = torch.nn.Linear(3, 4)
+    with pytest.raises(PlanError, match=r"got: no fc\.weight"):
+        load(saved, model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_another_optimizer_is_named(saved):
+    model, _, _, _ = tiny_target()
+    with pytest.raises(PlanError, match=r"got: optimizer torch\.optim\.adam\.Adam instead of"):
+        load(saved, model, torch.optim.Adam([model.fc.weight]))
+
+
+def test_a_flag_of_the_optimizer_is_seen(saved):
+    model, _, _, _ = tiny_target()
+    with pytest.raises(PlanError, match="flags in them"):
+        load(saved, model, torch.optim.SGD([model.fc.weight], lr=0.1, maximize=True))
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    model, _, optimizer, batch = tiny_target()
+    step = Step(Subject(model, optimizer), tiny_compiled(model, optimizer, batch))
+    with pytest.raises(CacheError, match="the step cannot be written"):
+        step.save(tmp_path / "no" / "where")
