@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
+from peakfold.bridge.runtime.measure import eager_step
 from peakfold.errors import UsageError
 from peakfold.workloads import Target
 
@@ -81,7 +82,8 @@ def chunk_counts(batch: int) -> list[int]:
 
 def eager(target: Target) -> Step:
     """The training loop as users write it."""
-    return _step(target, target.loss)
+    _optimizer(target)
+    return eager_step(target.model, target.loss_fn, target.optimizer, target.batch)
 
 
 def checkpoint(target: Target, blocks: Blocks, every: int) -> Step:
@@ -145,19 +147,6 @@ def compiled(target: Target, budget: float, backend: str = "inductor") -> Step:
             return step()
 
     return within_budget
-
-
-def _step(target: Target, forward: Callable[[], Tensor]) -> Step:
-    optimizer = _optimizer(target)
-
-    def step() -> Tensor:
-        loss = forward()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step
 
 
 def _optimizer(target: Target) -> torch.optim.Optimizer:
