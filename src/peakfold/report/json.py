@@ -101,7 +101,10 @@ def _decode(cls: type[T], found: dict[str, object], path: str, where: str) -> T:
             given[item.name] = _value(hints[item.name], found[item.name], f"{path}.{item.name}", where)
         elif _required(item):
             raise _unreadable(f"{path}.{item.name} is missing", where, "a value", "nothing")
-    made = cls(**given)
+    try:
+        made = cls(**given)
+    except ValueError as error:
+        raise _unreadable(f"{path} is wrong", where, "a timeline", str(error)) from None
     assert isinstance(made, cls)
     return made
 

@@ -61,6 +61,18 @@ class Timeline:
     seconds: tuple[float, ...]
     blocks: tuple[Block, ...]
 
+    def __post_init__(self) -> None:
+        """Refuse what no step can be.
+
+        Raises:
+            ValueError: a block lies outside the steps, or the steps have not one duration each.
+        """
+        if len(self.seconds) != len(self.steps):
+            raise ValueError(f"{len(self.seconds)} durations for {len(self.steps)} steps")
+        outside = next((b for b in self.blocks if not 0 <= b.start <= b.end <= len(self.steps)), None)
+        if outside is not None:
+            raise ValueError(f"{outside.name} at {outside.start}..{outside.end} of {len(self.steps)} steps")
+
     @cached_property
     def series(self) -> Mapping[BlockKind, tuple[int, ...]]:
         """Bytes of each kind during each step; kinds that never occur are left out."""

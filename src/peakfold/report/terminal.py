@@ -60,7 +60,7 @@ def render_live(live: Sequence[LiveTensor], console: Console, rows: int = ROWS) 
         name = Text(tensor.name)
         if tensor.source:
             name.append(f"\n{tensor.source}", style="dim")
-        table.add_row(name, bytes_text(tensor.nbytes), tensor.why, tensor.freeing)
+        table.add_row(name, bytes_text(tensor.nbytes), Text(tensor.why), Text(tensor.freeing))
     rest = live[rows:]
     if rest:
         table.add_row(f"and {len(rest)} more", bytes_text(sum(tensor.nbytes for tensor in rest)), "", "")
@@ -76,7 +76,7 @@ def render_many(reports: Sequence[Report], console: Console) -> None:
             report.optimized.predicted_latency_ratio if report.latency_ratio is None else report.latency_ratio
         )
         table.add_row(
-            report.target,
+            Text(report.target),
             bytes_text(report.eager.peak_bytes),
             bytes_text(report.optimized.predicted_peak_bytes),
             bytes_text(report.optimized.peak_bytes),
