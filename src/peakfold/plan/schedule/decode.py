@@ -14,6 +14,8 @@ from peakfold.plan.schedule.arrays import Bytes, Flags, Floats, Ints
 from peakfold.plan.schedule.frame import Frame
 
 KEEP, DROP = 0, 2
+DONE = -2
+FEW = 24
 
 
 class Code(NamedTuple):
@@ -213,61 +215,71 @@ def decode(code, scratch, modes, target, limit):
 
 @numba.njit(cache=True)
 def _base_runs(code, scratch, modes, limit):
+    base, rank, producer, seconds_of = code.base, code.rank, code.producer, code.seconds
+    need_begin, need = code.need_begin, code.need
+    made_begin, made = code.made_begin, code.made
+    use_begin, use_gap, gaps = code.use_begin, code.use_gap, code.gaps
+    mark, stack, found = scratch.mark, scratch.stack, scratch.found
     at_hand, next_use, runs = scratch.at_hand, scratch.next_use, scratch.base_runs
+    room = code.capacity - len(code.late)
     at_hand[:] = False
-    scratch.mark[:] = -1
-    for v in range(len(next_use)):
-        next_use[v] = code.use_begin[v]
+    mark[:] = -1
+    next_use[:] = use_begin[:-1]
     length = 0
     seconds = 0.0
-    for place in range(len(code.base)):
-        step = code.base[place]
-        again = _missing(code, scratch, step, place)
-        if length + again + 1 > code.capacity - len(code.late):
-            return 0, seconds
-        for i in range(again):
-            maker = scratch.found[i]
-            runs[length] = maker
-            length += 1
-            seconds += code.seconds[maker]
-            for j in range(code.made_begin[maker], code.made_begin[maker + 1]):
-                v = code.made[j]
-                at_hand[v] = _mode(code, next_use, modes, v) != DROP
+    for place in range(len(base)):
+        step = base[place]
+        lacks = False
+        for j in range(need_begin[step], need_begin[step + 1]):
+            lacks |= not at_hand[need[j]]
+        if lacks:
+            again = _missing(need_begin, need, producer, at_hand, mark, stack, found, step, place)
+            if length + again >= room:
+                return 0, seconds
+            _sort_by_rank(base, rank, mark, found, again, place)
+            for i in range(again):
+                maker = found[i]
+                runs[length] = maker
+                length += 1
+                seconds += seconds_of[maker]
+                for j in range(made_begin[maker], made_begin[maker + 1]):
+                    v = made[j]
+                    at_hand[v] = _mode(use_begin, use_gap, gaps, producer, next_use, modes, v) != DROP
         runs[length] = step
         length += 1
-        seconds += code.seconds[step]
-        if seconds > limit:
+        seconds += seconds_of[step]
+        if seconds > limit or length >= room:
             return 0, seconds
-        for j in range(code.need_begin[step], code.need_begin[step + 1]):
-            v = code.need[j]
+        for j in range(need_begin[step], need_begin[step + 1]):
+            v = need[j]
             next_use[v] += 1
-            at_hand[v] = _mode(code, next_use, modes, v) == KEEP
-        for j in range(code.made_begin[step], code.made_begin[step + 1]):
-            v = code.made[j]
-            at_hand[v] = _mode(code, next_use, modes, v) == KEEP
+            at_hand[v] = _mode(use_begin, use_gap, gaps, producer, next_use, modes, v) == KEEP
+        for j in range(made_begin[step], made_begin[step + 1]):
+            v = made[j]
+            at_hand[v] = _mode(use_begin, use_gap, gaps, producer, next_use, modes, v) == KEEP
     return length, seconds
 
 
-@numba.njit(cache=True, inline="always")
-def _mode(code, next_use, modes, v):
+@numba.njit(cache=True)
+def _mode(use_begin, use_gap, gaps, producer, next_use, modes, v):
+    """The mode of the gap or tail that a storage is in."""
     use = next_use[v]
-    if use < code.use_begin[v + 1]:
-        return modes[code.use_gap[use]]
-    return modes[code.gaps + code.producer[v]]
+    if use < use_begin[v + 1]:
+        return modes[use_gap[use]]
+    return modes[gaps + producer[v]]
 
 
 @numba.njit(cache=True)
-def _missing(code, scratch, step, stamp):
-    """Collect in ``found`` the steps to run again before ``step``, in base order."""
-    mark, stack, found, at_hand = scratch.mark, scratch.stack, scratch.found, scratch.at_hand
+def _missing(need_begin, need, producer, at_hand, mark, stack, found, step, stamp):
+    """Collect in ``found`` the steps to run again before ``step``; return how many."""
     count = 0
-    item = step
     depth = 0
+    item = step
     while True:
-        for j in range(code.need_begin[item], code.need_begin[item + 1]):
-            v = code.need[j]
+        for j in range(need_begin[item], need_begin[item + 1]):
+            v = need[j]
             if not at_hand[v]:
-                maker = code.producer[v]
+                maker = producer[v]
                 if mark[maker] != stamp:
                     mark[maker] = stamp
                     stack[depth] = maker
@@ -275,25 +287,21 @@ def _missing(code, scratch, step, stamp):
                     found[count] = maker
                     count += 1
         if depth == 0:
-            break
+            return count
         depth -= 1
         item = stack[depth]
-    if count > 1:
-        _sort_by_rank(code, mark, found, count, stamp)
-    return count
 
 
 @numba.njit(cache=True)
-def _sort_by_rank(code, mark, found, count, stamp):
-    rank = code.rank
-    if count > 24:
-        low = rank[found[0]]
+def _sort_by_rank(base, rank, mark, found, count, stamp):
+    """Put the marked steps in base order: by insertion where they are few, by a scan otherwise."""
+    if count > FEW:
+        place = rank[found[0]]
         for i in range(1, count):
-            low = min(low, rank[found[i]])
+            place = min(place, rank[found[i]])
         filled = 0
-        place = low
         while filled < count:
-            step = code.base[place]
+            step = base[place]
             if mark[step] == stamp:
                 found[filled] = step
                 filled += 1
@@ -310,86 +318,92 @@ def _sort_by_rank(code, mark, found, count, stamp):
 
 @numba.njit(cache=True)
 def _with_updates(code, scratch, length):
-    """Copy the base runs to ``runs`` with the update cones between them."""
-    base_runs, runs, head, link = scratch.base_runs, scratch.runs, scratch.head, scratch.link
-    first, last_read, mark = scratch.first, scratch.last_read, scratch.mark
+    """Copy the base runs to ``runs`` with the update cones between them; return how many."""
+    base_runs, runs, mark, late = scratch.base_runs, scratch.runs, scratch.mark, code.late
+    head, link, cone_begin, cone = scratch.head, scratch.link, code.cone_begin, code.cone
+    for i in range(len(late)):
+        mark[late[i]] = -1
+    early = code.early and len(code.target_pair) > 0
+    if early:
+        _ready(code, scratch, length)
     out = 0
-    if code.early and len(code.target_pair) > 0:
-        last_read[:] = -1
-        first[:] = -1
-        for at in range(length):
-            step = base_runs[at]
-            if first[step] < 0:
-                first[step] = at
-            for j in range(code.state_begin[step], code.state_begin[step + 1]):
-                last_read[code.state[j]] = at
-        head[: length + 1] = -1
-        for i in range(len(code.target_pair) - 1, -1, -1):
-            at = last_read[code.target_pair[i]]
-            for j in range(code.target_begin[i], code.target_begin[i + 1]):
-                at = max(at, first[code.target_maker[j]])
-            link[i] = head[at + 1]
-            head[at + 1] = i
-        for i in range(len(code.late)):
-            mark[code.late[i]] = -1
-        for at in range(-1, length):
-            if at >= 0:
-                runs[out] = base_runs[at]
-                out += 1
-            i = head[at + 1]
-            while i >= 0:
-                for j in range(code.cone_begin[i], code.cone_begin[i + 1]):
-                    step = code.cone[j]
-                    if mark[step] != 0:
-                        mark[step] = 0
-                        runs[out] = step
-                        out += 1
-                i = link[i]
-    else:
-        for i in range(len(code.late)):
-            mark[code.late[i]] = -1
-        for at in range(length):
+    for at in range(-1, length):
+        if at >= 0:
             runs[out] = base_runs[at]
             out += 1
-    for i in range(len(code.late)):
-        step = code.late[i]
-        if mark[step] != 0:
+        i = head[at + 1] if early else -1
+        while i >= 0:
+            for j in range(cone_begin[i], cone_begin[i + 1]):
+                step = cone[j]
+                if mark[step] != DONE:
+                    mark[step] = DONE
+                    runs[out] = step
+                    out += 1
+            i = link[i]
+    for i in range(len(late)):
+        step = late[i]
+        if mark[step] != DONE:
             runs[out] = step
             out += 1
     return out
 
 
 @numba.njit(cache=True)
-def _place_states(code, scratch, length):
-    """Find which new values are written in place, and after which runs the others are copied."""
-    runs, first, last_read = scratch.runs, scratch.first, scratch.last_read
-    head, link, placed, needed = scratch.head, scratch.link, scratch.placed, scratch.needed
+def _note(runs, length, state_begin, state, first, last_read):
+    """Note the first run of each step and the last read of each state input."""
     first[:] = -1
     last_read[:] = -1
     for at in range(length):
         step = runs[at]
         if first[step] < 0:
             first[step] = at
-        for j in range(code.state_begin[step], code.state_begin[step + 1]):
-            last_read[code.state[j]] = at
+        for j in range(state_begin[step], state_begin[step + 1]):
+            last_read[state[j]] = at
+
+
+@numba.njit(cache=True)
+def _ready(code, scratch, length):
+    """List in ``head`` and ``link``, for each run, the cones that are ready after it."""
+    first, last_read, head, link = scratch.first, scratch.last_read, scratch.head, scratch.link
+    target_pair, target_begin, target_maker = code.target_pair, code.target_begin, code.target_maker
+    _note(scratch.base_runs, length, code.state_begin, code.state, first, last_read)
+    head[: length + 1] = -1
+    for i in range(len(target_pair) - 1, -1, -1):
+        at = last_read[target_pair[i]]
+        for j in range(target_begin[i], target_begin[i + 1]):
+            at = max(at, first[target_maker[j]])
+        link[i] = head[at + 1]
+        head[at + 1] = i
+
+
+@numba.njit(cache=True)
+def _place_states(code, scratch, length):
+    """Find which new values are written in place, and after which runs the others are copied.
+
+    Returns the bytes that live at the end beyond the inputs.
+    """
+    runs, first, last_read = scratch.runs, scratch.first, scratch.last_read
+    head, link, placed, needed = scratch.head, scratch.link, scratch.placed, scratch.needed
+    kept, nbytes = code.kept, code.nbytes
+    pair_new, pair_maker, pair_in_place = code.pair_new, code.pair_maker, code.pair_in_place
+    _note(runs, length, code.state_begin, code.state, first, last_read)
     head[:length] = -1
     placed[:] = -1
+    needed[:] = kept
     live = 0
-    for v in range(len(needed)):
-        needed[v] = code.kept[v]
-        if code.kept[v]:
-            live += code.nbytes[v]
-    for i in range(len(code.pair_new)):
+    for v in range(len(kept)):
+        if kept[v]:
+            live += nbytes[v]
+    for i in range(len(pair_new)):
         at = last_read[i]
-        new = code.pair_new[i]
-        if code.pair_in_place[i] and at >= 0 and runs[at] == code.pair_maker[i]:
+        new = pair_new[i]
+        if pair_in_place[i] and at >= 0 and runs[at] == pair_maker[i]:
             placed[new] = at
             if needed[new]:
-                live -= code.nbytes[new]
+                live -= nbytes[new]
             needed[new] = True
-            continue
-        if code.pair_maker[i] >= 0:
-            at = max(at, first[code.pair_maker[i]], 0)
+        elif pair_maker[i] >= 0:
+            at = max(at, first[pair_maker[i]], 0)
             link[i] = head[at]
             head[at] = i
     return live
@@ -398,8 +412,17 @@ def _place_states(code, scratch, length):
 @numba.njit(cache=True)
 def _profile(code, scratch, length, target):
     """Walk the runs backwards: deaths, live bytes, peak and excess."""
-    runs, during, needed = scratch.runs, scratch.during, scratch.needed
+    runs, during, needed, head, link = (
+        scratch.runs,
+        scratch.during,
+        scratch.needed,
+        scratch.head,
+        scratch.link,
+    )
     dies, copied, placed = scratch.dies, scratch.copied, scratch.placed
+    need_begin, need, made_begin, made = code.need_begin, code.need, code.made_begin, code.made
+    nbytes, workspace, pair_new = code.nbytes, code.workspace, code.pair_new
+    way_begin, way_output, way_operand, reuse = code.way_begin, code.way_output, code.way_operand, code.reuse
     live = code.resident + _place_states(code, scratch, length)
     dies[:] = -1
     copied[:] = -1
@@ -409,30 +432,38 @@ def _profile(code, scratch, length, target):
     for at in range(length - 1, -1, -1):
         step = runs[at]
         freed = 0
-        i = scratch.head[at]
+        i = head[at]
         while i >= 0:
-            v = code.pair_new[i]
+            v = pair_new[i]
             copied[v] = at
             if not needed[v]:
-                freed += code.nbytes[v]
+                freed += nbytes[v]
                 needed[v] = True
-            i = scratch.link[i]
-        for j in range(code.need_begin[step], code.need_begin[step + 1]):
-            v = code.need[j]
+            i = link[i]
+        for j in range(need_begin[step], need_begin[step + 1]):
+            v = need[j]
             if not needed[v]:
-                freed += code.nbytes[v]
+                freed += nbytes[v]
                 needed[v] = True
                 dies[v] = at
         taken = 0
-        for j in range(code.made_begin[step], code.made_begin[step + 1]):
-            v = code.made[j]
+        for j in range(made_begin[step], made_begin[step + 1]):
+            v = made[j]
             if not needed[v]:
-                freed += code.nbytes[v]
+                freed += nbytes[v]
             needed[v] = False
             if placed[v] != at:
-                taken += code.nbytes[v]
-        saved = _donated(code, scratch, step, at) if code.reuse else 0
-        now = live + freed - saved + code.workspace[step]
+                taken += nbytes[v]
+        saved = 0
+        if reuse:
+            for j in range(way_begin[step], way_begin[step + 1]):
+                new, old = way_output[j], way_operand[j]
+                if placed[new] == at:
+                    break
+                if dies[old] == at and copied[old] != at:
+                    saved = nbytes[new]
+                    break
+        now = live + freed - saved + workspace[step]
         live += freed - taken
         during[at] = now
         if now >= peak:
@@ -441,18 +472,6 @@ def _profile(code, scratch, length, target):
         if now > target:
             excess += now - target
     return peak, excess, peak_at
-
-
-@numba.njit(cache=True)
-def _donated(code, scratch, step, at):
-    """Bytes of the output that is written into a dying operand."""
-    for j in range(code.way_begin[step], code.way_begin[step + 1]):
-        new, old = code.way_output[j], code.way_operand[j]
-        if scratch.placed[new] == at:
-            return 0
-        if scratch.dies[old] == at and scratch.copied[old] != at:
-            return code.nbytes[new]
-    return 0
 
 
 def _ways(frame: Frame, step: int) -> list[tuple[int, int]]:

@@ -1,0 +1,353 @@
+"""Search over vectors of modes: a greedy descent and annealing, with an archive of the whole front.
+
+Everything here is a numba function over `Code`, `Slots` and `Archive`; `planner` drives it. Each
+candidate is decoded exactly. The archive keeps the fastest plan found below each of its edges of
+bytes, so that whatever one budget's search meets serves all the others.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from peakfold.plan.schedule.arrays import Bytes, Floats
+from peakfold.plan.schedule.decode import decode
+
+KEEP, HOLD, DROP = 0, 1, 2
+BEST_OF = 48
+
+
+class Archive(NamedTuple):
+    """The fastest plan found for each range of peaks.
+
+    Attributes:
+        edges: upper ends of the ranges, rising.
+        seconds: of the fastest plan whose peak lies in the range; infinite where none is known.
+        peaks: its peak.
+        modes: its decisions, one row a range.
+        tried: number of plans decoded, in its only element.
+    """
+
+    edges: Bytes
+    seconds: Floats
+    peaks: Bytes
+    modes: npt.NDArray[np.int8]
+    tried: Bytes
+
+
+def archive(edges: Bytes, slots: int) -> Archive:
+    """Return an empty archive."""
+    count = len(edges)
+    return Archive(
+        edges,
+        np.full(count, np.inf),
+        np.full(count, np.iinfo(np.int64).max, np.int64),
+        np.zeros((count, slots), np.int8),
+        np.zeros(1, np.int64),
+    )
+
+
+@numba.njit(cache=True)
+def note(kept, modes, outcome):
+    """Put a decoded plan into the archive where it is the fastest of its range."""
+    kept.tried[0] += 1
+    if outcome.length == 0:
+        return
+    row = np.searchsorted(kept.edges, outcome.peak)
+    if row < len(kept.edges):
+        better = outcome.seconds < kept.seconds[row]
+        if better or (outcome.seconds == kept.seconds[row] and outcome.peak < kept.peaks[row]):
+            kept.seconds[row] = outcome.seconds
+            kept.peaks[row] = outcome.peak
+            kept.modes[row, :] = modes
+
+
+@numba.njit(cache=True)
+def draw(state, below):
+    """Return a number in 0 .. below - 1 from a splitmix64 stream."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.int64((z >> np.uint64(11)) % np.uint64(below))
+
+
+@numba.njit(cache=True)
+def _hot_places(code, work, length, target):
+    """Count, before each base place, the runs whose bytes are above the target."""
+    hot = np.zeros(len(code.base) + 2, np.int64)
+    base, runs, during = code.base, work.runs, work.during
+    place = 0
+    for at in range(length):
+        if place < len(base) and runs[at] == base[place]:
+            place += 1
+        if during[at] > target:
+            hot[place] += 1
+    for i in range(1, len(hot)):
+        hot[i] += hot[i - 1]
+    return hot
+
+
+@numba.njit(cache=True)
+def _estimates(code, slots, modes, hot):
+    """Bytes times hot runs that dropping each choice would save, per second of its step."""
+    found = np.zeros(len(slots.choices))
+    for i in range(len(slots.choices)):
+        slot = slots.choices[i]
+        if modes[slot] == DROP or (slot >= slots.gaps and modes[slot] != KEEP):
+            continue
+        covered = hot[slots.end[slot]] - hot[slots.begin[slot] + 1]
+        cost = code.seconds[slots.step[slot]] + 1e-7
+        found[i] = slots.nbytes[slot] * covered / cost
+        if modes[slot] == HOLD:
+            found[i] *= 0.2
+    return found
+
+
+@numba.njit(cache=True)
+def pin(code, slots, modes, slot, changed, count):
+    """Keep the operands of a slot's step to their last reader; return how many slots changed."""
+    step = slots.step[slot]
+    for j in range(code.need_begin[step], code.need_begin[step + 1]):
+        tail = slots.gaps + code.producer[code.need[j]]
+        if slots.open[tail] and modes[tail] != KEEP:
+            changed[count, 0] = tail
+            changed[count, 1] = modes[tail]
+            modes[tail] = KEEP
+            count += 1
+    return count
+
+
+@numba.njit(cache=True)
+def undo(modes, changed, count):
+    """Take changes back."""
+    for i in range(count - 1, -1, -1):
+        modes[changed[i, 0]] = changed[i, 1]
+
+
+@numba.njit(cache=True)
+def descend(code, work, slots, kept, modes, target, limit, rounds):
+    """Drop what saves most excess bytes per second until the peak is within the target.
+
+    Returns the last Outcome; ``modes`` holds its decisions.
+    """
+    now = decode(code, work, modes, target, limit)
+    note(kept, modes, now)
+    changed = np.zeros((len(modes) + 1, 2), np.int64)
+    for _ in range(rounds):
+        if now.length == 0 or now.excess <= 0:
+            break
+        estimate = _estimates(code, slots, modes, _hot_places(code, work, now.length, target))
+        order = np.argsort(-estimate)
+        best_gain = 0.0
+        best_slot = -1
+        best_pins = False
+        for i in range(min(BEST_OF, len(order))):
+            if estimate[order[i]] <= 0:
+                break
+            slot = slots.choices[order[i]]
+            for pins in range(2):
+                changed[0, 0] = slot
+                changed[0, 1] = modes[slot]
+                count = 1
+                if pins:
+                    count = pin(code, slots, modes, slot, changed, count)
+                    if count == 1:
+                        continue
+                modes[slot] += 1
+                trial = decode(code, work, modes, target, limit)
+                note(kept, modes, trial)
+                undo(modes, changed, count)
+                if trial.length == 0 or trial.excess >= now.excess:
+                    continue
+                gain = (now.excess - trial.excess) / max(trial.seconds - now.seconds, 1e-7)
+                if gain > best_gain:
+                    best_gain, best_slot, best_pins = gain, slot, pins == 1
+        if best_slot < 0:
+            break
+        if best_pins:
+            pin(code, slots, modes, best_slot, changed, 0)
+        modes[best_slot] += 1
+        now = decode(code, work, modes, target, limit)
+    return now
+
+
+@numba.njit(cache=True)
+def _live_slots(code, work, slots, length, at, out):
+    """List the open slots of what lives during a run and is not read there; return how many."""
+    needed, runs, base = work.needed, work.runs, code.base
+    place = 0
+    for i in range(at + 1):
+        if place < len(base) and runs[i] == base[place]:
+            place += 1
+    needed[:] = False
+    for i in range(length - 1, at, -1):
+        step = runs[i]
+        for j in range(code.need_begin[step], code.need_begin[step + 1]):
+            needed[code.need[j]] = True
+        for j in range(code.made_begin[step], code.made_begin[step + 1]):
+            needed[code.made[j]] = False
+    count = 0
+    for v in range(len(needed)):
+        if not needed[v]:
+            continue
+        slot = slots.gaps + code.producer[v]
+        for use in range(code.use_begin[v], code.use_begin[v + 1]):
+            gap = code.use_gap[use]
+            if slots.end[gap] >= place:
+                slot = gap
+                break
+        if slots.open[slot] and (count == 0 or out[count - 1] != slot):
+            out[count] = slot
+            count += 1
+    return count
+
+
+@numba.njit(cache=True)
+def _set(modes, changed, count, slot, mode):
+    if modes[slot] == mode:
+        return count
+    changed[count, 0] = slot
+    changed[count, 1] = modes[slot]
+    modes[slot] = mode
+    return count + 1
+
+
+@numba.njit(cache=True)
+def _propose(code, slots, modes, state, hot, hots, feasible, changed):
+    """Change a few modes at random; return how many."""
+    kind = draw(state, 100)
+    count = 0
+    if feasible:
+        kind = kind // 2 + 50 if kind < 50 else kind
+    if kind < 45 and hots > 0:
+        slot = hot[draw(state, hots)]
+        other = hot[draw(state, hots)]
+        if slots.nbytes[other] > slots.nbytes[slot]:
+            slot = other
+        count = _lower(modes, state, changed, count, slot)
+        if draw(state, 4) == 0:
+            count = pin(code, slots, modes, slot, changed, count)
+        if draw(state, 4) == 0:
+            count = _raise(slots, modes, state, changed, count)
+    elif kind < 75:
+        count = _raise(slots, modes, state, changed, count)
+        if draw(state, 3) == 0 and hots > 0:
+            count = _lower(modes, state, changed, count, hot[draw(state, hots)])
+    elif kind < 82:
+        slot = slots.choices[draw(state, len(slots.choices))]
+        count = _set(modes, changed, count, slot, draw(state, 3))
+    elif kind < 90:
+        count = _shift(code, slots, modes, state, changed, count)
+    else:
+        count = _alike(slots, modes, state, changed, count)
+    return count
+
+
+@numba.njit(cache=True)
+def _lower(modes, state, changed, count, slot):
+    """Let a slot hold less."""
+    if modes[slot] == KEEP:
+        return _set(modes, changed, count, slot, HOLD if draw(state, 4) else DROP)
+    if modes[slot] == HOLD:
+        return _set(modes, changed, count, slot, DROP)
+    return count
+
+
+@numba.njit(cache=True)
+def _raise(slots, modes, state, changed, count):
+    """Let a slot that is dropped hold more."""
+    for _ in range(24):
+        slot = slots.choices[draw(state, len(slots.choices))]
+        if modes[slot] != KEEP and (slot < slots.gaps or draw(state, 8) == 0):
+            mode = HOLD if modes[slot] == DROP and draw(state, 2) else KEEP
+            return _set(modes, changed, count, slot, mode)
+    return count
+
+
+@numba.njit(cache=True)
+def _shift(code, slots, modes, state, changed, count):
+    """Keep a dropped value and drop one that it is made of, or the other way round."""
+    for _ in range(24):
+        slot = slots.choices[draw(state, len(slots.choices))]
+        if modes[slot] == KEEP:
+            continue
+        step = slots.step[slot]
+        low, high = code.need_begin[step], code.need_begin[step + 1]
+        if low == high:
+            continue
+        v = code.need[low + draw(state, high - low)]
+        for use in range(code.use_begin[v], code.use_begin[v + 1] + 1):
+            other = code.use_gap[use] if use < code.use_begin[v + 1] else slots.gaps + code.producer[v]
+            if slots.open[other] and slots.begin[other] <= slots.end[slot] <= slots.end[other]:
+                count = _set(modes, changed, count, slot, KEEP)
+                return _set(modes, changed, count, other, HOLD if modes[other] == KEEP else KEEP)
+    return count
+
+
+@numba.njit(cache=True)
+def _alike(slots, modes, state, changed, count):
+    """Give one mode to a stretch of slots that do the same in different layers."""
+    slot = slots.choices[draw(state, len(slots.choices))]
+    group = slots.class_of[slot]
+    low, high = slots.member_begin[group], slots.member_begin[group + 1]
+    first = low + draw(state, high - low)
+    last = low + draw(state, high - low)
+    mode = draw(state, 3)
+    for i in range(min(first, last), max(first, last) + 1):
+        count = _set(modes, changed, count, slots.member[i], mode)
+    return count
+
+
+@numba.njit(cache=True)
+def cost_of(outcome, target, weight):
+    """Seconds, and what is above the target made comparable with them."""
+    over = max(0.0, outcome.peak - target) + outcome.excess / max(outcome.length, 1)
+    return outcome.seconds + weight * over
+
+
+@numba.njit(cache=True)
+def anneal(code, work, slots, kept, modes, target, limit, weight, hottest, coldest, rounds, state):
+    """Simulated annealing of ``modes`` towards the fastest plan within a target.
+
+    Args:
+        weight: seconds that a byte above the target counts for.
+        hottest, coldest: temperatures at the start and the end, in seconds.
+        rounds: number of proposals.
+        state: of the random stream.
+
+    Returns:
+        The Outcome of the best plan met; ``modes`` holds it.
+    """
+    changed = np.zeros((4 * len(modes) + 8, 2), np.int64)
+    hot = np.zeros(len(work.needed) + 1, np.int32)
+    now = decode(code, work, modes, target, limit)
+    note(kept, modes, now)
+    if now.length == 0 or len(slots.choices) == 0:
+        return now
+    hots = _live_slots(code, work, slots, now.length, now.at, hot)
+    cost = cost_of(now, target, weight)
+    best, best_cost, best_modes = now, cost, modes.copy()
+    cooling = (coldest / hottest) ** (1.0 / max(rounds, 1))
+    heat = hottest
+    for _ in range(rounds):
+        heat *= cooling
+        count = _propose(code, slots, modes, state, hot, hots, now.excess <= 0, changed)
+        if count == 0:
+            continue
+        bar = cost - heat * np.log((draw(state, 1 << 30) + 1.0) / (1 << 30))
+        trial = decode(code, work, modes, target, min(limit, bar))
+        note(kept, modes, trial)
+        trial_cost = cost_of(trial, target, weight)
+        if trial.length == 0 or trial_cost > bar:
+            undo(modes, changed, count)
+            continue
+        now, cost = trial, trial_cost
+        hots = _live_slots(code, work, slots, now.length, now.at, hot)
+        if cost < best_cost:
+            best, best_cost = now, cost
+            best_modes[:] = modes
+    modes[:] = best_modes
+    return best

@@ -1,0 +1,102 @@
+"""What the search may decide: one slot for each gap and tail, with bytes, place, cost and class."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from peakfold.plan.schedule.arrays import Bytes, Flags, Ints
+from peakfold.plan.schedule.frame import Frame
+
+
+class Slots(NamedTuple):
+    """Arrays over slots: gaps first, then the tails of steps.
+
+    Attributes:
+        step: which step runs again.
+        nbytes: bytes that are dropped.
+        begin, end: places in the base order of the reader before and the reader after.
+        open: whether the search may drop it: droppable, has bytes, and not read at once.
+        choices: the open slots.
+        class_of: slots of one class do the same in different layers; -1 where not open.
+        member_begin, member: slots of each class in the order of their places.
+        gaps: number of gaps.
+    """
+
+    step: Ints
+    nbytes: Bytes
+    begin: Ints
+    end: Ints
+    open: Flags
+    choices: Ints
+    class_of: Ints
+    member_begin: Ints
+    member: Ints
+    gaps: int
+
+
+def slots(frame: Frame) -> Slots:
+    """Return the slots of a frame."""
+    tables = frame.tables
+    count = frame.gaps + tables.steps
+    step = np.concatenate([frame.gap_producer, np.arange(tables.steps, dtype=np.int32)])
+    nbytes = np.zeros(count, np.int64)
+    begin = np.full(count, len(frame.base), np.int32)
+    end = np.full(count, len(frame.base), np.int32)
+    end[: frame.gaps] = frame.rank[frame.gap_user]
+    for v in np.flatnonzero((tables.producer >= 0) & ~tables.host_number).tolist():
+        place = int(frame.rank[tables.producer[v]])
+        maker = int(tables.producer[v])
+        for gap in frame.use_gap[frame.use_begin[v] : frame.use_begin[v + 1]].tolist():
+            nbytes[gap] += tables.nbytes[v]
+            begin[gap] = min(begin[gap], place)
+            place = int(frame.rank[frame.gap_user[gap]])
+        nbytes[frame.gaps + maker] += tables.nbytes[v]
+        begin[frame.gaps + maker] = min(begin[frame.gaps + maker], place)
+    usable = frame.droppable[step] & (nbytes > 0) & (end - begin > 1) & ~frame.late[step]
+    members = _classes(frame, step, nbytes, begin, usable)
+    class_of = np.full(count, -1, np.int32)
+    for index, row in enumerate(members):
+        class_of[row] = index
+    return Slots(
+        step=step,
+        nbytes=nbytes,
+        begin=begin,
+        end=end,
+        open=usable,
+        choices=np.flatnonzero(usable).astype(np.int32),
+        class_of=class_of,
+        member_begin=np.cumsum([0, *(len(row) for row in members)], dtype=np.int32),
+        member=np.array([slot for row in members for slot in row], np.int32),
+        gaps=frame.gaps,
+    )
+
+
+def _classes(
+    frame: Frame, step: Ints, nbytes: Bytes, begin: Ints, usable: Flags
+) -> Sequence[Sequence[int]]:
+    """Group open slots whose surroundings, two operators deep, look the same."""
+    look = _looks(frame)
+    groups: dict[Hashable, list[int]] = {}
+    for slot in sorted(np.flatnonzero(usable).tolist(), key=lambda s: (int(begin[s]), s)):
+        user = look[int(frame.gap_user[slot])] if slot < frame.gaps else None
+        groups.setdefault((look[int(step[slot])], user, int(nbytes[slot])), []).append(slot)
+    return list(groups.values())
+
+
+def _looks(frame: Frame) -> Mapping[int, int]:
+    """Hash of each step: its operator and sizes, and those of the steps that it reads."""
+    tables = frame.tables
+    sizes = tables.nbytes.tolist()
+    own: dict[int, Hashable] = {}
+    for step in range(tables.steps):
+        node = tables.graph.node[int(tables.nodes[step])]
+        made = tables.outputs[tables.output_begin[step] : tables.output_begin[step + 1]].tolist()
+        own[step] = (node.op.name, node.origin.phase, tuple(sizes[v] for v in made))
+    numbers: dict[Hashable, int] = {}
+    found: dict[int, int] = {}
+    for step in range(tables.steps):
+        reads = tables.operands[tables.operand_begin[step] : tables.operand_begin[step + 1]].tolist()
+        around = tuple(own[int(p)] if (p := tables.producer[v]) >= 0 else None for v in reads)
+        found[step] = numbers.setdefault((own[step], around), len(numbers))
+    return found
