@@ -112,14 +112,14 @@ def accumulate(target: Target, chunks: int) -> Step:
     parts = list(_parts(target.batch, chunks))
 
     def step() -> Tensor:
-        total = torch.zeros(())
+        losses = []
         for share, part in parts:
             loss = Target(target.model, target.loss_fn, optimizer, part).loss() * share
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+            losses.append(loss.detach())
         optimizer.step()
         optimizer.zero_grad()
-        return total
+        return torch.stack(losses).sum()
 
     return step
 

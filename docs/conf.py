@@ -1,0 +1,25 @@
+"""How the documentation is built: ``make docs``."""
+
+from peakfold import __version__
+
+project = "peakfold"
+author = "the peakfold authors"
+copyright = author  # noqa: A001
+release = __version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.doctest",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "peakfold"
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+# docstrings of the source are tested by pytest, in the namespace of their module; here only the pages' own examples
+doctest_test_doctest_blocks = ""
