@@ -4,7 +4,7 @@ from peakfold import __version__
 
 project = "peakfold"
 author = "the peakfold authors"
-copyright = author  # noqa: A001
+copyright = author
 release = __version__
 
 extensions = [
@@ -21,5 +21,5 @@ myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
-# docstrings of the source are tested by pytest, in the namespace of their module; here only the pages' own examples
+# docstrings are tested by pytest, in the namespace of their module; here only the examples of the pages
 doctest_test_doctest_blocks = ""
