@@ -95,6 +95,8 @@ class Binding:
         output_leaves: one for each leaf of ``outputs``: an index into ``Graph.outputs``, or the
             Python object itself, wrapped, where the leaf is not a tensor.
         constants: tensors for the Constant sources.
+        gradients: (parameter name, index into ``Graph.outputs``) of the outputs that become ``.grad``
+            of a parameter that has none.
     """
 
     sources: tuple[Source, ...]
@@ -102,3 +104,4 @@ class Binding:
     outputs: pytree.TreeSpec | None
     output_leaves: tuple[int | Verbatim, ...]
     constants: tuple[torch.Tensor, ...]
+    gradients: tuple[tuple[str, int], ...] = ()

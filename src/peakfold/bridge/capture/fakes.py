@@ -1,0 +1,121 @@
+"""Fake tensors in the place of the user's: no weight is read, copied or made."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from peakfold.errors import CaptureError
+
+
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """Return the device that a program on this tensor is captured for: meta counts as cpu."""
+    return torch.device("cpu") if tensor.device.type == "meta" else tensor.device
+
+
+def fake_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an empty tensor with the geometry of a real, meta or fake one; call it in a fake mode."""
+    made = torch.empty_strided(
+        tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=device_of(tensor)
+    )
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+    return made.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+
+
+@dataclass(frozen=True)
+class FakeModule:
+    """A module's tensors, and the fake ones that stand for them.
+
+    Attributes:
+        module: the user's.
+        parameters: (name, real, fake), the first name where several modules share one.
+        buffers: the same for buffers.
+    """
+
+    module: torch.nn.Module
+    parameters: tuple[tuple[str, torch.nn.Parameter, torch.Tensor], ...]
+    buffers: tuple[tuple[str, torch.Tensor, torch.Tensor], ...]
+
+    @staticmethod
+    def of(module: torch.nn.Module, mode: FakeTensorMode) -> "FakeModule":
+        """Make the fake tensors of a module."""
+        with mode:
+            parameters = tuple((name, p, fake_of(p)) for name, p in module.named_parameters())
+            buffers = tuple((name, b, fake_of(b)) for name, b in module.named_buffers())
+        for _, real, fake in parameters:
+            for hook in (real._backward_hooks or {}).values():
+                fake.register_hook(hook)
+        return FakeModule(module, parameters, buffers)
+
+    @property
+    def fake(self) -> dict[int, torch.Tensor]:
+        """The fake tensor of each real one, by id."""
+        return {id(real): fake for _, real, fake in (*self.parameters, *self.buffers)}
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Have the module hold the fake tensors inside, and be as it was afterwards."""
+        fake = self.fake
+        modules = list(self.module.modules())
+        before = [dict(module.__dict__) for module in modules]
+        held = [(dict(module._parameters), dict(module._buffers)) for module in modules]
+        try:
+            for module in modules:
+                for table in (module._parameters, module._buffers):
+                    table.update({key: fake[id(t)] for key, t in table.items() if t is not None})
+            yield
+            _check_untouched(self.module, before)
+        finally:
+            for module, attributes, (parameters, buffers) in zip(modules, before, held, strict=True):
+                module.__dict__.clear()
+                module.__dict__.update(attributes)
+                _restore(module._parameters, parameters)
+                _restore(module._buffers, buffers)
+
+    def buffers_now(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+        """Yield (name, fake tensor at the start, tensor that the module holds now) of each buffer."""
+        now = dict(self.module.named_buffers())
+        for name, _, fake in self.buffers:
+            yield name, fake, now.get(name, fake)
+
+
+def _restore(table: dict[str, object], held: dict[str, object]) -> None:
+    table.clear()
+    table.update(held)
+
+
+def _check_untouched(root: torch.nn.Module, before: list[dict[str, object]]) -> None:
+    for (path, module), old in zip(root.named_modules(), before, strict=True):
+        for key, value in old.items():
+            new = module.__dict__.get(key, value)
+            if isinstance(value, bool | int | float | str) and new != value:
+                raise CaptureError(
+                    stage="capture",
+                    what=f"the forward pass changes the Python attribute {path + '.' if path else ''}{key}",
+                    expected="a forward pass that changes tensors only",
+                    got=f"{value!r} before, {new!r} after",
+                    hint="make it a buffer (register_buffer), or count outside of the model",
+                )
+
+
+def one_device(module: FakeModule, batch: list[torch.Tensor]) -> torch.device:
+    """Return the device of everything, or say what is elsewhere."""
+    named = [(f"parameter {name}", fake) for name, _, fake in module.parameters]
+    named += [(f"buffer {name}", fake) for name, _, fake in module.buffers]
+    named += [(f"batch leaf {index}", fake) for index, fake in enumerate(batch)]
+    if not named:
+        return torch.device("cpu")
+    first, device = named[0][0], named[0][1].device
+    for name, tensor in named:
+        if tensor.device != device and tensor.dim() > 0:
+            raise CaptureError(
+                stage="capture",
+                what="the model and its batch are on more than one device",
+                expected=f"everything on {device}, where {first} is",
+                got=f"{name} on {tensor.device}",
+                hint=f"move it: .to({str(device)!r})",
+            )
+    return device

@@ -1,0 +1,68 @@
+"""What was recorded, as a Graph: dead nodes dropped, unused numbers dropped, everything named."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from peakfold.ir.graph import Graph, Input, Node, Output, State, Value
+
+
+def finish(
+    inputs: Iterable[Input], nodes: Iterable[Node], outputs: tuple[Output, ...], state: tuple[State, ...]
+) -> Graph:
+    """Return the graph of what is needed for the outputs and the state.
+
+    An operator that draws random numbers is kept although nothing reads it: without it, what is
+    drawn after it would not be what the original draws.
+    """
+    given = tuple(inputs)
+    live = _live(tuple(nodes), [out.value for out in outputs] + [pair.output for pair in state])
+    read = {value.node for node in live for value in node.inputs} | {out.value.node for out in outputs}
+    kept = tuple(i for i in given if i.kind not in ("scalar", "constant") or i.id in read)
+    return Graph(kept, tuple(_named(live, given)), outputs, state)
+
+
+def _live(nodes: tuple[Node, ...], roots: list[Value]) -> tuple[Node, ...]:
+    needed = {value.node for value in roots}
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if node.id in needed or node.op.random:
+            needed.update(value.node for value in node.inputs)
+            kept.append(node)
+    return tuple(reversed(kept))
+
+
+def _named(nodes: tuple[Node, ...], inputs: tuple[Input, ...]) -> Iterable[Node]:
+    owners = _owners(nodes, inputs)
+    counts: Counter[str] = Counter(given.name for given in inputs)
+    for node in nodes:
+        module = owners.get(node.id, "") if node.origin.phase == "update" else node.origin.module
+        stem = ".".join(part for part in (module, *_PHASES[node.origin.phase], _operation(node)) if part)
+        counts[stem] += 1
+        name = stem if counts[stem] == 1 else f"{stem}_{counts[stem] - 1}"
+        counts[name] += name != stem
+        origin = replace(node.origin, module=module)
+        yield replace(node, name=name, origin=origin)
+
+
+_PHASES: dict[str, tuple[str, ...]] = {"forward": (), "backward": ("backward",), "update": ("update",)}
+
+
+def _operation(node: Node) -> str:
+    parts = node.op.name.split(".")
+    return parts[1].strip("_") if len(parts) > 1 else parts[0]
+
+
+def _owners(nodes: tuple[Node, ...], inputs: tuple[Input, ...]) -> dict[int, str]:
+    """Return the parameter that each node of the update works for."""
+    owner = {given.id: given.name for given in inputs if given.kind == "parameter"}
+    owner |= {
+        given.id: given.name.rpartition(".")[0] for given in inputs if given.kind == "optimizer"
+    }
+    for node in nodes:
+        if node.origin.phase != "update":
+            continue
+        names = {owner[value.node]: None for value in node.inputs if value.node in owner}
+        if len(names) == 1:
+            owner[node.id] = next(iter(names))
+    return owner

@@ -1,0 +1,129 @@
+"""In-place operators as functional ones, and views backwards: data about ATen's naming."""
+
+from collections.abc import Mapping
+
+import torch
+
+from peakfold.bridge.capture.storage import HOLE, Geometry, ViewCall
+
+aten = torch.ops.aten
+
+_IRREGULAR: Mapping[str, torch._ops.OpOverload] = {
+    "aten::bernoulli_.float": aten.bernoulli.p,
+    "aten::normal_": aten.normal_functional.default,
+    "aten::_amp_foreach_non_finite_check_and_unscale_": (
+        aten._amp_foreach_non_finite_check_and_unscale.default
+    ),
+    "aten::_index_put_impl_": aten._index_put_impl.default,
+}
+
+SILENT: Mapping[torch._ops.OpOverload, torch._ops.OpOverload] = {
+    aten.native_batch_norm.default: aten._native_batch_norm_legit_functional.default,
+}
+"""Operators that write into arguments which their schema does not mark."""
+
+_DRAWS: frozenset[str] = frozenset(
+    ("aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_scaled_dot_product_flash_attention",
+     "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention")
+)  # fmt: skip
+
+
+def functional(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """Return the operator that computes what an in-place or ``out=`` operator writes.
+
+    Example:
+        >>> functional(aten.add_.Tensor), functional(aten.bernoulli_.float)
+        (<OpOverload(op='aten.add', overload='Tensor')>, <OpOverload(op='aten.bernoulli', overload='p')>)
+    """
+    schema = op._schema
+    full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    if full in _IRREGULAR:
+        return _IRREGULAR[full]
+    namespace, name = schema.name.split("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
+    if packet is None:
+        return None
+    overload = op._overloadname
+    if overload in packet.overloads() and name.endswith("_"):
+        return getattr(packet, overload)  # type: ignore[no-any-return]
+    return None if name.endswith("_") else _without_out(op, packet)
+
+
+def _without_out(
+    op: torch._ops.OpOverload, packet: torch._ops.OpOverloadPacket
+) -> torch._ops.OpOverload | None:
+    given = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
+    for overload in packet.overloads():
+        candidate = getattr(packet, overload)
+        if [(a.name, str(a.type)) for a in candidate._schema.arguments] == given:
+            return candidate  # type: ignore[no-any-return]
+    return None
+
+
+def draws(op: torch._ops.OpOverload, arguments: Mapping[str, object]) -> bool:
+    """Whether a call takes numbers from the random generator's stream."""
+    if torch.Tag.nondeterministic_seeded not in op.tags:
+        return False
+    if "dropout_p" in arguments:
+        return bool(arguments["dropout_p"])
+    if op._schema.name == "aten::native_dropout":
+        return bool(arguments["train"])
+    if "training" in arguments:
+        return bool(arguments["training"])
+    return op._schema.name not in _DRAWS
+
+
+Inverse = tuple[torch._ops.OpOverload, tuple[object, ...]]
+"""An operator and its arguments: `HOLE` for the old whole, `NEW` for the new part."""
+
+
+class _New:
+    pass
+
+
+NEW = _New()
+
+
+def _scatter_slice(part: Geometry, dim: int, start: int) -> Inverse:
+    return aten.slice_scatter.default, (HOLE, NEW, dim, start, start + part.shape[dim])
+
+
+def _permute(call: ViewCall, rank: int) -> Inverse:
+    (dims,) = call.args[1:]
+    inverse = [0] * rank
+    for place, dim in enumerate(dims):  # type: ignore[arg-type, var-annotated]
+        inverse[dim % rank] = place
+    return aten.permute.default, (NEW, inverse)
+
+
+_SAME: frozenset[torch._ops.OpOverload] = frozenset((aten.t.default, aten.transpose.int))
+_RESHAPE: frozenset[torch._ops.OpOverload] = frozenset(
+    (aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default,
+     aten.squeeze.dim, aten.squeeze.dims, aten._reshape_alias.default)
+)  # fmt: skip
+
+
+def inverse(call: ViewCall, index: int, whole: Geometry) -> Inverse:
+    """Return how to make a new whole from the old one and a new value of output ``index``."""
+    op, args = call.op, call.args
+    part = call.outputs[index]
+    if op in _SAME:
+        return op, (NEW, *args[1:])
+    if op is aten.permute.default:
+        return _permute(call, len(whole.shape))
+    if op in _RESHAPE:
+        return aten.reshape.default, (NEW, list(whole.shape))
+    if op is aten.select.int:
+        return aten.select_scatter.default, (HOLE, NEW, *args[1:])
+    if op is aten.slice.Tensor:
+        return aten.slice_scatter.default, (HOLE, NEW, *args[1:])
+    if op is aten.diagonal.default:
+        return aten.diagonal_scatter.default, (HOLE, NEW, *args[1:])
+    if op is aten.unbind.int:
+        return aten.select_scatter.default, (HOLE, NEW, args[1] if len(args) > 1 else 0, index)
+    if op in (aten.split.Tensor, aten.split_with_sizes.default):
+        dim = int(args[2]) if len(args) > 2 else 0  # type: ignore[call-overload]
+        start = sum(other.shape[dim] for other in call.outputs[:index])
+        return _scatter_slice(part, dim, start)
+    strided = (HOLE, NEW, list(part.shape), list(part.strides), part.offset - whole.offset)
+    return aten.as_strided_scatter.default, strided

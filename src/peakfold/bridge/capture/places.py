@@ -1,0 +1,101 @@
+"""Where in the user's program an operator runs: module, source line, phase."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from types import CodeType, FrameType
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+import peakfold
+from peakfold.ir.graph import Origin, Phase
+
+_OTHERS = (
+    os.path.dirname(torch.__file__) + os.sep,
+    os.path.dirname(peakfold.__file__) + os.sep,
+    os.path.dirname(os.__file__) + os.sep + "contextlib.py",
+    os.path.dirname(os.__file__) + os.sep + "functools.py",
+    "<",
+)
+
+
+@cache
+def is_model_code(code: CodeType) -> bool:
+    """Whether code is the user's or a model library's, not torch's or peakfold's."""
+    return not code.co_filename.startswith(_OTHERS)
+
+
+def _model_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_model_code(frame.f_code):
+        frame = frame.f_back
+    return frame
+
+
+def model_source() -> str:
+    """Return ``file.py:41``, the innermost line of the model's code that runs now."""
+    frame = _model_frame()
+    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def model_line() -> str:
+    """Return file, line and text of the innermost line of the model's code that runs now."""
+    import linecache
+
+    frame = _model_frame()
+    if frame is None:
+        return ""
+    path, line = frame.f_code.co_filename, frame.f_lineno
+    return f"{path}:{line}: {linecache.getline(path, line).strip()}"
+
+
+@dataclass
+class Places:
+    """Follows the program: which module runs, and which forward place a gradient belongs to."""
+
+    paths: dict[int, str]
+    phase: Phase = "forward"
+    stack: list[str] = field(default_factory=list)
+    forward: dict[int, Origin] = field(default_factory=dict)
+    last: Origin = field(default_factory=Origin)
+
+    def origin(self) -> Origin:
+        """Return where the operator that runs now comes from."""
+        if self.phase == "update":
+            return Origin(phase="update")
+        node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+        if self.phase == "backward":
+            return self._backward(node)
+        origin = Origin(self.stack[-1] if self.stack else "", model_source())
+        self.forward[torch.autograd._get_sequence_nr() - 1] = origin  # type: ignore[attr-defined]
+        return origin
+
+    def _backward(self, node: object) -> Origin:
+        if node is None:
+            return self.last
+        place = self.forward.get(node._sequence_nr())  # type: ignore[attr-defined]
+        if place is not None:
+            self.last = Origin(place.module, place.source, "backward")
+        return self.last
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Follow the modules that run inside."""
+        before = register_module_forward_pre_hook(self._enter)
+        after = register_module_forward_hook(self._leave, always_call=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _enter(self, module: torch.nn.Module, inputs: object) -> None:
+        above = self.stack[-1] if self.stack else ""
+        self.stack.append(self.paths.get(id(module), above))
+
+    def _leave(self, module: torch.nn.Module, inputs: object, output: object) -> None:
+        self.stack.pop()

@@ -1,0 +1,79 @@
+"""A gradient scaler around loss and optimizer, as ``torch.amp.GradScaler`` does it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from peakfold.bridge.capture.binding import ScalerState, Source
+from peakfold.bridge.capture.recorder import Recorder
+from peakfold.ir.graph import State
+
+
+@dataclass
+class Scaling:
+    """The scaler's tensors and numbers.
+
+    Attributes:
+        scaler: the user's.
+        recorder: of the capture.
+        scale_tensor: fake tensor of the scale.
+        tracker: fake tensor that counts steps without an infinite gradient.
+        found_inf: 1 where a gradient is not finite.
+        inputs: ids of the two inputs, by key.
+    """
+
+    scaler: torch.amp.GradScaler
+    recorder: Recorder
+    scale_tensor: torch.Tensor
+    tracker: torch.Tensor
+    found_inf: torch.Tensor
+    inputs: Mapping[str, int]
+
+    @staticmethod
+    def begin(
+        scaler: torch.amp.GradScaler, recorder: Recorder, sources: dict[int, Source]
+    ) -> "Scaling | None":
+        """Make the scaler's tensors inputs; None for a scaler that is switched off."""
+        if not scaler.is_enabled():
+            return None
+        device = torch.device(scaler._device)
+        with recorder.fake:
+            scale = torch.empty((), dtype=torch.float32, device=device)
+            tracker = torch.empty((), dtype=torch.int32, device=device)
+        inputs = {}
+        for key, fake in (("scale", scale), ("growth_tracker", tracker)):
+            inputs[key] = recorder.add_input(fake, f"scaler.{key}", "optimizer").node
+            sources[inputs[key]] = ScalerState(key)
+        found = torch.full((), 0.0, dtype=torch.float32, device=device)
+        return Scaling(scaler, recorder, scale, tracker, found, inputs)
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return the scaled loss."""
+        return loss * self.scale_tensor.to(device=loss.device, non_blocking=True)
+
+    def unscale(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Divide gradients by the scale, and note whether all are finite."""
+        with torch.no_grad():
+            inverse = self.scale_tensor.double().reciprocal().float()
+            for gradient in gradients.values():
+                torch._amp_foreach_non_finite_check_and_unscale_([gradient], self.found_inf, inverse)
+        return dict(gradients)
+
+    def unless_infinite(self, pairs: list[State]) -> Iterator[State]:
+        """Yield the pairs with old values where a gradient is not finite, and the scaler's own."""
+        recorder = self.recorder
+        with torch.no_grad():
+            finite = self.found_inf == 0
+            for pair in pairs:
+                yield recorder.choose(finite, pair)
+            torch._amp_update_scale_(
+                self.scale_tensor,
+                self.tracker,
+                self.found_inf,
+                self.scaler.get_growth_factor(),
+                self.scaler.get_backoff_factor(),
+                self.scaler.get_growth_interval(),
+            )
+        for key, fake in (("scale", self.scale_tensor), ("growth_tracker", self.tracker)):
+            yield State(self.inputs[key], recorder.value(fake))

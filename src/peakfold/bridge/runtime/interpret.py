@@ -1,0 +1,74 @@
+"""Runs a Graph node by node: slow and plain, the meaning that every other way of running has."""
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from peakfold.ir.graph import Arg, Graph, Symbol, Value
+
+HOST: Mapping[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "pow": operator.pow,
+    "neg": operator.neg,
+    "abs": operator.abs,
+}
+"""What ``host.<name>`` computes, on Python numbers."""
+
+
+@cache
+def operator_of(name: str) -> Callable[..., Any]:
+    """Return the function of an operator's name.
+
+    Example:
+        >>> operator_of("host.neg")(2.0)
+        -2.0
+        >>> operator_of("aten.add.Tensor")
+        <OpOverload(op='aten.add', overload='Tensor')>
+    """
+    namespace, packet, *overload = name.split(".")
+    if namespace == "host":
+        return HOST[packet]
+    found = getattr(getattr(torch.ops, namespace), packet)
+    return getattr(found, overload[0])  # type: ignore[no-any-return]
+
+
+def symbol(arg: Symbol) -> object:
+    """Return torch's object for a symbol."""
+    return torch.device(arg.name) if arg.kind == "device" else getattr(torch, arg.name)
+
+
+def interpret(
+    graph: Graph, tensors: Mapping[int, torch.Tensor], scalars: Mapping[int, float]
+) -> dict[Value, Any]:
+    """Run every node in order and return every Value.
+
+    Args:
+        graph: the program.
+        tensors: one an input that is a tensor, by input id; none is written into.
+        scalars: one an input that is a host number, by input id.
+    """
+    values: dict[Value, Any] = {Value(id): given for id, given in (*tensors.items(), *scalars.items())}
+    with torch.no_grad():
+        for node in graph.nodes:
+            args = [_real(arg, values) for arg in node.args]
+            kwargs = {name: _real(arg, values) for name, arg in node.kwargs}
+            result = pytree.tree_leaves(operator_of(node.op.name)(*args, **kwargs))
+            values.update(zip(node.outputs, result, strict=True))
+    return values
+
+
+def _real(arg: Arg, values: Mapping[Value, Any]) -> Any:
+    if isinstance(arg, Value):
+        return values[arg]
+    if isinstance(arg, Symbol):
+        return symbol(arg)
+    if isinstance(arg, tuple):
+        return [_real(item, values) for item in arg]
+    return arg
