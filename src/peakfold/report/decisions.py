@@ -1,7 +1,6 @@
 """A plan in words."""
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Mapping
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph
@@ -12,19 +11,19 @@ SHOWN = 4
 
 
 def decisions_of(graph: Graph, plan: Plan, costs: Costs) -> tuple[Decision, ...]:
-    """Return the decisions of a plan: recomputation by module, those of most bytes first, then the rest."""
-    found = [_recompute(graph, costs, module, group) for module, group in _by_module(graph, plan.recompute)]
-    found.sort(key=lambda decision: (-decision.nbytes, decision.what))
+    """Return the decisions of a plan: recomputation by module, most bytes first, then the rest."""
+    modules = _by_module(graph, plan.recompute)
+    found = [_recompute(graph, costs, module, group) for module, group in modules.items()]
+    found.sort(key=lambda decision: -decision.nbytes)
     return (*found, *_order(graph, plan), *_storage(plan))
 
 
-def _by_module(graph: Graph, recompute: Iterable[Recompute]) -> list[tuple[str, list[Recompute]]]:
-    def module(item: Recompute) -> str:
-        return graph.node[item.node].origin.module
-
+def _by_module(graph: Graph, recompute: Iterable[Recompute]) -> Mapping[str, list[Recompute]]:
     position = {node.id: index for index, node in enumerate(graph.nodes)}
-    ordered = sorted(recompute, key=lambda item: (module(item), position[item.node], position[item.use]))
-    return [(name, list(group)) for name, group in groupby(ordered, key=module)]
+    found: dict[str, list[Recompute]] = {}
+    for item in sorted(recompute, key=lambda item: (position[item.node], position[item.use])):
+        found.setdefault(graph.node[item.node].origin.module, []).append(item)
+    return found
 
 
 def _recompute(graph: Graph, costs: Costs, module: str, group: list[Recompute]) -> Decision:

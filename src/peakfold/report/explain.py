@@ -17,7 +17,7 @@ WHOLE_STEP: dict[BlockKind, str] = {
 
 
 def live_at_peak(graph: Graph, schedule: Schedule, costs: Costs) -> tuple[LiveTensor, ...]:
-    """Return everything that is allocated at the peak of a schedule, largest first.
+    """Return everything that is allocated at the peak of a schedule, largest first, then oldest first.
 
     Args:
         graph: the program.
@@ -28,7 +28,7 @@ def live_at_peak(graph: Graph, schedule: Schedule, costs: Costs) -> tuple[LiveTe
     peak = _peak_step(found)
     live = [span for span in found.spans if span.nbytes and span.start <= peak < span.end]
     tensors = [_explain(graph, costs, found, span, peak) for span in live]
-    return tuple(sorted(tensors, key=lambda tensor: (-tensor.nbytes, tensor.name)))
+    return tuple(sorted(tensors, key=lambda tensor: -tensor.nbytes))
 
 
 def _peak_step(found: Spans) -> int:

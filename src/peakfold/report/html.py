@@ -7,10 +7,10 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from peakfold.report.chart import STACK, Picture, picture_of
-from peakfold.report.model import BlockKind, LiveTensor, Report
+from peakfold.report.model import BlockKind, Decision, LiveTensor, Report
 from peakfold.report.terminal import equal_word
 from peakfold.report.units import bytes_text, error_text, ratio_text, seconds_text
-from peakfold.report.words import Verdict, asked, verdicts
+from peakfold.report.words import Verdict, asked, first_decisions, verdicts
 
 FIRST = 10
 
@@ -38,6 +38,8 @@ class Page:
     shares: tuple[Share, ...]
     first: tuple[LiveTensor, ...]
     rest: tuple[LiveTensor, ...]
+    decisions: tuple[Decision, ...]
+    more: tuple[Decision, ...]
 
 
 def render_html(reports: Report | Sequence[Report], title: str = "") -> str:
@@ -70,6 +72,7 @@ def _environment() -> Environment:
 
 
 def _page(report: Report) -> Page:
+    decisions = first_decisions(report.decisions, FIRST)
     return Page(
         report=report,
         asked=asked(report.limits),
@@ -79,6 +82,8 @@ def _page(report: Report) -> Page:
         shares=_shares(report),
         first=report.live_at_peak[:FIRST],
         rest=report.live_at_peak[FIRST:],
+        decisions=decisions,
+        more=tuple(item for item in report.decisions if item not in decisions),
     )
 
 

@@ -87,7 +87,7 @@ def spans_of(graph: Graph, schedule: Schedule, costs: Costs) -> Spans:
     _note_reads(graph, spans, [simulated.steps[row] for row in rows])
     return Spans(
         tuple(simulated.steps[row] for row in rows),
-        tuple(simulated.end[row] - simulated.begin[row] for row in rows),
+        tuple(round(simulated.end[row] - simulated.begin[row], 9) for row in rows),
         tuple(sorted(spans, key=lambda span: span.start)),
     )
 

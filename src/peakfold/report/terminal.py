@@ -10,7 +10,7 @@ from rich.text import Text
 
 from peakfold.report.model import KINDS, Decision, Estimate, LiveTensor, Report, Timeline
 from peakfold.report.units import bytes_text, ratio_text, seconds_text
-from peakfold.report.words import Mood, Verdict, asked, verdicts
+from peakfold.report.words import Mood, Verdict, asked, first_decisions, verdicts
 
 ROWS = 8
 SPARKS = " ▁▂▃▄▅▆▇█"
@@ -191,22 +191,17 @@ def _decisions(decisions: Sequence[Decision], console: Console) -> None:
     if not decisions:
         return
     table = _table("Decisions", ("do", "what", "bytes", "costs"))
-    for decision in _first(decisions):
+    first = first_decisions(decisions, ROWS)
+    for decision in first:
         size = bytes_text(decision.nbytes) if decision.nbytes else ""
         cost = seconds_text(decision.seconds) if decision.seconds else ""
         table.add_row(
             decision.action, Text(decision.what).append(f"\n{decision.when}", style="dim"), size, cost
         )
-    hidden = len(decisions) - len(_first(decisions))
+    hidden = len(decisions) - len(first)
     if hidden:
         table.add_row("", f"and {hidden} more (see the plan)", "", "")
     console.print(table)
-
-
-def _first(decisions: Sequence[Decision]) -> list[Decision]:
-    """The largest recomputations, and every decision of another kind."""
-    again = [decision for decision in decisions if decision.action == "recompute"]
-    return [*again[:ROWS], *(decision for decision in decisions if decision.action != "recompute")]
 
 
 def _notes(barriers: Sequence[str], notes: Sequence[str], console: Console) -> None:

@@ -1,9 +1,10 @@
 """Sentences that every face says the same way."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from peakfold.report.model import Equality, Limits, Report
+from peakfold.report.model import Decision, Equality, Limits, Report
 from peakfold.report.units import bytes_text, error_text, ratio_text, seconds_text
 
 Mood = Literal["good", "bad", "open"]
@@ -41,6 +42,12 @@ def asked(limits: Limits) -> str:
     return ", ".join(parts) or "the fastest plan"
 
 
+def first_decisions(decisions: Sequence[Decision], count: int) -> tuple[Decision, ...]:
+    """Return the first recomputations, and every decision of another kind."""
+    again = [decision for decision in decisions if decision.action == "recompute"]
+    return (*again[:count], *(decision for decision in decisions if decision.action != "recompute"))
+
+
 def peak_words(report: Report) -> str:
     """Return in words where the peak is, what it is made of and what could be freed."""
     line = report.timelines.after
@@ -61,8 +68,8 @@ def equality(equal: Equality) -> Verdict:
     if equal.ok is None:
         return Verdict("open", "Equality", "not checked")
     over = f" over {equal.steps} steps" if equal.steps else ""
-    batch = f", batch: {equal.batch}" if equal.batch else ""
-    errors = f"largest error in float64 {error_text(equal.max_error)}, bound {error_text(equal.bound)}"
+    batch = f", batch {equal.batch}" if equal.batch else ""
+    errors = f"float64 error {error_text(equal.max_error)}, bound {error_text(equal.bound)}"
     if not equal.ok:
         return Verdict("bad", "Equality", f"NOT equal{over}: {errors}{batch}")
     how = "every bit" if equal.bit_equal else "equal"
