@@ -1,0 +1,75 @@
+"""Plans that were found before: one small file each, by everything that decides them."""
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from peakfold.cost.costs import Costs
+from peakfold.errors import PeakfoldError
+from peakfold.ir.graph import Graph
+from peakfold.ir.plan import Plan
+from peakfold.ir.text import parse_plan, print_plan
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a search came to.
+
+    Attributes:
+        plan: the decisions.
+        lower_bound_bytes: a proven lower bound of the peak.
+        stop_reason: why the search ended.
+        states: how many plans it looked at.
+    """
+
+    plan: Plan
+    lower_bound_bytes: int
+    stop_reason: str
+    states: int
+
+
+def key_of(graph: Graph, costs: Costs, asked: object) -> str:
+    """Return a key of everything that decides a plan: graph, costs and what is asked."""
+    state = hashlib.sha256(f"{FORMAT} {graph.digest} {asked!r}".encode())
+    for node in graph.nodes:
+        state.update(repr((costs.seconds.get(node.id), costs.workspace.get(node.id))).encode())
+    return state.hexdigest()[:24]
+
+
+def load(folder: Path, key: str, graph: Graph) -> Kept | None:
+    """Return the plan of a key, or None where there is none that can be read; a bad file is moved aside."""
+    path = folder / f"{key}.json"
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text())
+        return Kept(
+            plan=parse_plan(found["plan"], graph),
+            lower_bound_bytes=int(found["lower_bound_bytes"]),
+            stop_reason=str(found["stop_reason"]),
+            states=int(found["states"]),
+        )
+    except (ValueError, KeyError, TypeError, PeakfoldError):
+        os.replace(path, path.with_suffix(".corrupt"))
+        return None
+
+
+def store(folder: Path, key: str, graph: Graph, kept: Kept) -> str | None:
+    """Write a plan aside, then rename it; return what went wrong, or None."""
+    entry = {**asdict(kept), "plan": print_plan(kept.plan, graph)}
+    aside = ""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(dir=folder, prefix=f".{key}")
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump(entry, stream)
+        os.replace(aside, folder / f"{key}.json")
+    except OSError as error:
+        Path(aside).unlink(missing_ok=True)
+        return f"the plan could not be kept for the next time: {error.strerror or error}"
+    return None

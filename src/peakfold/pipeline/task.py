@@ -1,0 +1,86 @@
+"""What is optimized: the user's own objects."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from peakfold.bridge.capture import Captured, capture_inference, capture_step
+from peakfold.bridge.runtime.bind import Subject
+from peakfold.bridge.runtime.measure import batch_arguments, eager_step, resident_bytes
+
+if TYPE_CHECKING:
+    from peakfold.workloads import Target
+
+
+@dataclass(frozen=True)
+class Task:
+    """A training step (or inference, where ``loss_fn`` is None) on the user's own objects.
+
+    Attributes:
+        model: the module.
+        loss_fn: ``loss_fn(model, *batch)`` returns the loss or (loss, outputs); None for inference.
+        optimizer: None where gradients are left in ``.grad``.
+        batch: the arguments of one call.
+        scaler: a gradient scaler around loss and update.
+        clip_grad_norm: total norm that gradients are clipped to before the update.
+    """
+
+    model: torch.nn.Module
+    loss_fn: Callable[..., Any] | None
+    optimizer: torch.optim.Optimizer | None
+    batch: object
+    scaler: torch.amp.GradScaler | None = None
+    clip_grad_norm: float | None = None
+
+    @staticmethod
+    def of(target: "Target") -> "Task":
+        """Return the task of a target of the command line."""
+        return Task(target.model, target.loss_fn, target.optimizer, target.batch)
+
+    @property
+    def subject(self) -> Subject:
+        """What a Step runs on."""
+        return Subject(self.model, self.optimizer, self.scaler)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether every tensor has numbers: none is on the meta device or fake."""
+        tensors = [*self.model.parameters(), *self.model.buffers(), *pytree.tree_leaves(self.batch)]
+        held = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
+        return all(type(t) in (torch.Tensor, torch.nn.Parameter) and t.device.type != "meta" for t in held)
+
+    @property
+    def device(self) -> str:
+        """Device of the first parameter; the CPU where there is none."""
+        first = next(self.model.parameters(), None)
+        return "cpu" if first is None or first.device.type == "meta" else str(first.device)
+
+    def capture(self) -> Captured:
+        """Return the program that this task is."""
+        if self.loss_fn is None:
+            return capture_inference(self.model, self.batch)
+        return capture_step(
+            self.model,
+            self.loss_fn,
+            self.optimizer,
+            self.batch,
+            scaler=self.scaler,
+            clip_grad_norm=self.clip_grad_norm,
+        )
+
+    def resident(self) -> int:
+        """Return the bytes that live between steps."""
+        return resident_bytes(self.model, self.optimizer, self.batch)
+
+    def with_batch(self, batch: object) -> "Task":
+        """Return the task with another batch."""
+        return replace(self, batch=batch)
+
+    def clone(self) -> "Task":
+        """Return the task on copies of model, optimizer and scaler; the batch is shared."""
+        model, optimizer, scaler = copy.deepcopy((self.model, self.optimizer, self.scaler))
+        return replace(self, model=model, optimizer=optimizer, scaler=scaler)

@@ -1,0 +1,42 @@
+"""The same plan for another capture of the same program: another precision, batch or machine."""
+
+from dataclasses import replace
+
+from peakfold.ir.graph import Graph
+from peakfold.ir.plan import Plan, Recompute
+
+
+def transfer(plan: Plan, graph: Graph, other: Graph) -> Plan | None:
+    """Return a plan of one graph for another in which the nodes have the same names.
+
+    Decisions that name what the other graph lacks are left out; None when that is more than one in
+    ten, since the plan would no longer have the same structure.
+
+    Example:
+        >>> from peakfold.ir.graph import Input, Node, Op, Output, Value
+        >>> from peakfold.ir.types import tensor
+        >>> def program(n):
+        ...     x = Input(0, "x", "batch", tensor(n))
+        ...     node = Node(1, "y", Op("aten.exp.default"), (Value(0),), (), (tensor(n),), (None,))
+        ...     return Graph((x,), (node,), (Output("y", Value(1)),))
+        >>> small, large = program(2), program(8)
+        >>> transfer(Plan(small.digest), small, large).graph == large.digest
+        True
+    """
+    ids = {node.name: node.id for node in other.nodes}
+
+    def there(node: int) -> int | None:
+        return ids.get(graph.node[node].name)
+
+    moved = [
+        Recompute(node, use, item.hold)
+        for item in plan.recompute
+        if (node := there(item.node)) is not None and (use := there(item.use)) is not None
+    ]
+    if len(moved) < 0.9 * len(plan.recompute):
+        return None
+    order = tuple(node for item in plan.order if (node := there(item)) is not None)
+    steps = sum(not node.is_view for node in other.nodes)
+    return replace(
+        plan, graph=other.digest, recompute=tuple(sorted(moved)), order=order if len(order) == steps else ()
+    )
