@@ -1,0 +1,186 @@
+import json
+import pickle
+from dataclasses import replace
+
+import pytest
+from tests.unit.report.synthetic import make_report
+
+from peakfold.cli import calls
+from peakfold.cli.failures import guarded
+from peakfold.cli.main import app
+from peakfold.report.model import Eager, Estimate, Texts
+
+
+@pytest.fixture(scope="module")
+def result():
+    return make_report(layers=2)
+
+
+@pytest.fixture
+def asked(monkeypatch, result):
+    """What the pipeline is asked for; it answers with a report that was made by hand."""
+    seen = []
+
+    def optimize(chosen, request, progress):
+        progress("search", 0.5, "half way")
+        seen.append((dict(chosen), request))
+        return replace(result, target=chosen["target"])
+
+    def estimate(chosen, progress):
+        seen.append((dict(chosen), None))
+        return Estimate(chosen["target"], chosen["device"], Eager(10_000_000), {"parameters": 10_000_000})
+
+    monkeypatch.setattr(calls, "optimize", optimize)
+    monkeypatch.setattr(calls, "estimate", estimate)
+    return seen
+
+
+def run(*arguments):
+    return guarded(app, [str(argument) for argument in arguments])
+
+
+def test_every_option_reaches_the_pipeline(asked, tmp_path, capsys):
+    plan = tmp_path / "plan.txt"
+    plan.write_text("update each parameter early\n")
+    limits = [
+        "--memory",
+        "40%",
+        "--latency",
+        "1.1",
+        "--time-budget",
+        "5",
+        "--iterations",
+        "7",
+        "--rng",
+        "eager",
+    ]
+    target = [
+        "--size",
+        "tiny",
+        "--optimizer",
+        "adamw",
+        "--device",
+        "sim:rtx3090",
+        "--seed",
+        "3",
+        "--plan",
+        plan,
+    ]
+    assert run("optimize", "bert", *limits, *target) == 0
+    chosen, request = asked[0]
+    assert chosen == {
+        "target": "bert",
+        "size": "tiny",
+        "optimizer": "adamw",
+        "device": "sim:rtx3090",
+        "seed": "3",
+        "rng": "eager",
+    }
+    assert (request.memory.share, request.latency, request.time_budget, request.iterations) == (
+        0.4,
+        1.1,
+        5,
+        7,
+    )
+    assert (request.seed, request.device, request.name) == (3, "sim:rtx3090", "bert")
+    assert request.plan == "update each parameter early\n"
+    assert "peakfold bert" in capsys.readouterr().out
+
+
+def test_json_to_stdout_is_all_that_stdout_gets(asked, capsys):
+    assert run("optimize", "bert", "--json", "-") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["target"] == "bert"
+    assert "peakfold bert" in err
+    assert "search: half way" in err
+
+
+def test_json_to_a_file(asked, tmp_path, capsys):
+    assert run("optimize", "bert", "--json", tmp_path / "new" / "out.json") == 0
+    assert json.loads((tmp_path / "new" / "out.json").read_text())["request"]["target"] == "bert"
+    assert "peakfold bert" in capsys.readouterr().out
+
+
+def test_estimate(asked, capsys):
+    assert run("estimate", "vit", "--json", "-") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["eager"] == {"peak_bytes": 10_000_000, "cpu_seconds": None, "measured": False}
+    assert json.loads(out)["components"] == {"parameters": 10_000_000}
+    assert "peakfold estimate vit" in err
+
+
+def test_a_result_is_written_explained_and_verified(asked, result, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run("optimize", "file.py:make", "--memory", "85%", "--seed", "4", "--out", out) == 0
+    assert (out / "step.py").read_text() == result.texts.source
+    assert pickle.loads((out / "memory_snapshot.pickle").read_bytes())["segments"]
+    assert f"written to {out}" in capsys.readouterr().out.replace("\n", "")
+
+    assert run("explain", out) == 0
+    text = capsys.readouterr().out
+    assert "the predicted peak is 19.9 MB, while layers.1.mm_backward" in text
+    assert "could be computed again instead of being kept" in text
+    assert "layers.0.relu" in text
+
+    assert run("verify", out) == 0
+    chosen, request = asked[-1]
+    assert chosen == {"target": "file.py:make", "device": "cpu", "seed": "4", "rng": "eager"}
+    assert (request.plan, request.verify) == (result.texts.plan, True)
+    assert "every bit over 3 steps" in capsys.readouterr().out
+
+
+def test_apply_takes_a_plan_and_no_search(asked, tmp_path):
+    plan = tmp_path / "plan.txt"
+    plan.write_text("by hand\n")
+    assert run("apply", "bert", plan, "--size", "tiny") == 0
+    assert (asked[0][1].plan, asked[0][1].iterations, asked[0][1].memory) == ("by hand\n", 0, None)
+
+
+def test_demo_writes_one_page_and_a_folder_for_each_model(asked, tmp_path, capsys):
+    out = tmp_path / "demo"
+    assert run("demo", "--out", out, "--size", "tiny") == 0
+    assert [chosen["target"] for chosen, _ in asked] == ["unet", "bert"]
+    assert {request.memory.share for _, request in asked} == {0.5}
+    page = (out / "report.html").read_text()
+    assert 'href="#report-1">unet' in page
+    assert 'href="#report-2">bert' in page
+    assert [one["target"] for one in json.loads((out / "report.json").read_text())["reports"]] == [
+        "unet",
+        "bert",
+    ]
+    assert (out / "unet" / "report.html").is_file()
+    assert run("explain", out / "bert") == 0
+    out_text = capsys.readouterr()
+    assert "Peak memory and time against eager" in out_text.out
+    assert "unet search: half way" in out_text.err
+
+
+def test_a_report_from_python_cannot_be_verified_from_the_folder(asked, result, tmp_path, capsys):
+    from peakfold.report.folder import write_folder
+
+    write_folder(result, tmp_path)
+    assert run("verify", tmp_path) == 2
+    assert "the folder does not say how its program is built" in capsys.readouterr().err
+
+
+def test_version_and_help(capsys):
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("peakfold ")
+    assert run("optimize", "--help") == 0
+    text = capsys.readouterr().out
+    for option in (
+        "--size",
+        "--memory",
+        "--latency",
+        "--time-budget",
+        "--iterations",
+        "--device",
+        "--optimizer",
+    ):
+        assert option in text
+    for option in ("--rng", "--seed", "--plan", "--out", "--json"):
+        assert option in text
+
+
+def test_the_texts_of_a_report_are_files_of_their_own(result):
+    assert replace(result, texts=Texts()) != result
