@@ -107,7 +107,7 @@ def _convolution(graph: Graph, node: Node) -> tuple[Kernel, ...]:
 
 
 def _convolution_backward(graph: Graph, node: Node) -> tuple[Kernel, ...]:
-    """Gradients of the input and of the weight are a convolution each; that of the bias is a sum."""
+    """Gradients of the input and of the weight are a convolution each; that of the bias, the last, a sum."""
     grad, given, weight = (_tensor(graph, node, i) for i in range(3))
     mask = node.args[10]
     assert isinstance(mask, tuple), node.name
@@ -115,7 +115,7 @@ def _convolution_backward(graph: Graph, node: Node) -> tuple[Kernel, ...]:
     moved = touched(grad) + touched(given) + touched(weight)
     found = [Kernel(flops, moved, grad.dtype, product=True) for wanted in mask[:2] if wanted]
     if mask[2]:
-        bias = node.types[2]
+        bias = node.types[-1]
         found.append(Kernel(grad.numel, touched(grad) + touched(bias), grad.dtype))
     return tuple(found)
 
@@ -137,7 +137,18 @@ def _attention_backward(graph: Graph, node: Node) -> tuple[Kernel, ...]:
     return _one(graph, node, 2.5 * _attention_flops(query, key, value))
 
 
+def _none(graph: Graph, node: Node) -> tuple[Kernel, ...]:
+    """Memory that is taken and not written."""
+    return ()
+
+
 KERNELS: dict[str, Callable[[Graph, Node], tuple[Kernel, ...]]] = {
+    "aten.empty": _none,
+    "aten.empty_like": _none,
+    "aten.empty_permuted": _none,
+    "aten.empty_strided": _none,
+    "aten.new_empty": _none,
+    "aten.new_empty_strided": _none,
     "aten.mm": _matmul(0),
     "aten.bmm": _matmul(0),
     "aten.mv": _matmul(0),
