@@ -12,7 +12,6 @@ from peakfold.errors import UsageError
 from peakfold.ir.graph import Graph, Input, Node, Op, Value
 from peakfold.ir.types import tensor
 
-
 approx = partial(pytest.approx, rel=1e-12)
 
 
