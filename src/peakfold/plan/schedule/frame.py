@@ -131,6 +131,9 @@ def frame(tables: Tables, order: Sequence[int] = ()) -> Frame:
 def modes_of(frame: Frame, plan: Plan) -> list[int]:
     """Return the mode of each gap and tail that a plan decides.
 
+    A ``use`` that reads the node decides the gap before it. Any other one decides the tail: the outputs
+    are dropped after their last reader, and computed again on the way to other values.
+
     Raises:
         PlanError: a decision names what the graph has not, or what cannot be computed again.
     """
@@ -143,7 +146,7 @@ def modes_of(frame: Frame, plan: Plan) -> list[int]:
         producer, user = step_of[decision.node], step_of[decision.use]
         if not frame.droppable[producer]:
             raise _refused("this node cannot be computed again", _name(frame, producer))
-        if frame.late[user] or frame.rank[user] <= frame.rank[producer]:
+        if frame.late[user] or frame.rank[user] < frame.rank[producer]:
             raise _refused("a recompute's use must come after its node", _name(frame, user))
         slot = frame.gap_of.get((producer, user), frame.gaps + producer)
         modes[slot] = HOLD if decision.hold else DROP

@@ -29,13 +29,13 @@ def sequence(frame: Frame, modes: Sequence[int], updates: Literal["early", "last
 
 def base_runs(frame: Frame, modes: Sequence[int]) -> list[int]:
     """Return the runs of base steps, repeated ones included."""
-    walk = _Walk(frame, modes)
+    walk = Walk(frame, modes)
     for step in frame.base.tolist():
         walk.run(step)
     return walk.runs
 
 
-class _Walk:
+class Walk:
     """What is at hand while the base steps run."""
 
     def __init__(self, frame: Frame, modes: Sequence[int]) -> None:
@@ -46,19 +46,21 @@ class _Walk:
         self.next_use = frame.use_begin[:-1].tolist()
 
     def run(self, step: int) -> None:
-        again = self._missing(step)
+        """Run a base step, and before it what it lacks."""
+        again = self.missing(step)
         self.runs += again
         for maker in again:
-            for v in self._made(maker):
+            for v in self.made(maker):
                 self.at_hand[v] = self._mode(v) != DROP
         self.runs.append(step)
         for v in self._needs(step):
             self.next_use[v] += 1
             self.at_hand[v] = self._mode(v) == KEEP
-        for v in self._made(step):
+        for v in self.made(step):
             self.at_hand[v] = self._mode(v) == KEEP
 
-    def _missing(self, step: int) -> list[int]:
+    def missing(self, step: int) -> list[int]:
+        """Return the steps that must run again before a step, in base order."""
         found: set[int] = set()
         stack = [step]
         while stack:
@@ -69,19 +71,23 @@ class _Walk:
                     stack.append(maker)
         return sorted(found, key=lambda s: int(self.frame.rank[s]))
 
-    def _mode(self, v: int) -> int:
-        """The mode of the gap or tail that a storage is in."""
+    def slot(self, v: int) -> int:
+        """Return the gap or tail that a storage is in."""
         use = self.next_use[v]
         if use < self.frame.use_begin[v + 1]:
-            return self.modes[int(self.frame.use_gap[use])]
-        return self.modes[self.frame.gaps + int(self.frame.tables.producer[v])]
+            return int(self.frame.use_gap[use])
+        return self.frame.gaps + int(self.frame.tables.producer[v])
+
+    def _mode(self, v: int) -> int:
+        return self.modes[self.slot(v)]
 
     def _needs(self, step: int) -> list[int]:
         begin = self.frame.need_begin
         found: list[int] = self.frame.need[begin[step] : begin[step + 1]].tolist()
         return found
 
-    def _made(self, step: int) -> list[int]:
+    def made(self, step: int) -> list[int]:
+        """Return the storages that a step makes, numbers apart."""
         tables = self.frame.tables
         made = tables.outputs[tables.output_begin[step] : tables.output_begin[step + 1]]
         return [v for v in made.tolist() if not tables.host_number[v]]

@@ -72,9 +72,7 @@ def slots(frame: Frame) -> Slots:
     )
 
 
-def _classes(
-    frame: Frame, step: Ints, nbytes: Bytes, begin: Ints, usable: Flags
-) -> Sequence[Sequence[int]]:
+def _classes(frame: Frame, step: Ints, nbytes: Bytes, begin: Ints, usable: Flags) -> Sequence[Sequence[int]]:
     """Group open slots whose surroundings, two operators deep, look the same."""
     look = _looks(frame)
     groups: dict[Hashable, list[int]] = {}

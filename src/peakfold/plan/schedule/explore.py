@@ -1,0 +1,154 @@
+"""One search over one graph: starts, sweeps and annealing, all into one archive."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from peakfold.plan.schedule import search
+from peakfold.plan.schedule.arrays import Tables
+from peakfold.plan.schedule.decode import Code, Outcome, Scratch, decode, encode, scratch
+from peakfold.plan.schedule.frame import HOLD, Frame
+from peakfold.plan.schedule.slots import Slots, slots
+
+Modes = npt.NDArray[np.int8]
+
+RANGES = 256
+"""Ranges of the archive between the inputs' bytes and the peak without any decision."""
+LEVELS = 40
+"""Targets of the greedy descent."""
+ROUNDS = 2000
+"""Proposals of one annealing."""
+PATIENCE = 1.0
+"""Seconds, as a multiple of the undecided plan's, that a full excess over the target counts for."""
+HEATS = (3e-3, 1e-3, 3e-4)
+COLD = 1e-5
+SLOWEST = 6.0
+"""Plans beyond this multiple of the undecided plan's seconds are not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan in the archive."""
+
+    peak: int
+    seconds: float
+    modes: Modes
+
+
+class Explorer:
+    """A search in progress. Every plan that it decodes may enter the archive."""
+
+    def __init__(self, frame: Frame, seed: int, budgets: tuple[int, ...] = ()) -> None:
+        self.frame = frame
+        self.code: Code = encode(frame)
+        self.slots: Slots = slots(frame)
+        self.scratch: Scratch = scratch(self.code)
+        self.random = np.array([seed], np.uint64)
+        self.start = self._start()
+        self.plain = self._decode(self.start)
+        self.kept = search.archive(self._edges(budgets), len(self.start))
+        self.chunks = 0
+        search.note(self.kept, self.start, self.plain)
+
+    @property
+    def tables(self) -> Tables:
+        """The graph."""
+        return self.frame.tables
+
+    @property
+    def states(self) -> int:
+        """Number of plans decoded so far."""
+        return int(self.kept.tried[0])
+
+    @cached_property
+    def levels(self) -> list[int]:
+        """Falling targets of the descent."""
+        found = np.linspace(self.plain.peak, self.tables.resident, LEVELS + 1)[1:]
+        return [int(level) for level in found]
+
+    def descend(self, seconds: float) -> None:
+        """Lower the target from the undecided plan's peak as far as the greedy choice reaches."""
+        modes = self.start.copy()
+        for level in self.levels:
+            outcome = search.descend(
+                self.code, self.scratch, self.slots, self.kept, modes, level, seconds, len(modes)
+            )
+            if outcome.length == 0 or outcome.excess > 0:
+                return
+
+    def anneal(self, target: int, seconds: float, rounds: int = ROUNDS) -> None:
+        """Search around the best plan for a target, for a number of proposals."""
+        begin = self.within(target, seconds) or self.lowest(seconds)
+        if begin is None:
+            return
+        base = self.plain.seconds
+        heat = HEATS[self.chunks % len(HEATS)] * base
+        self.chunks += 1
+        room = max(self.plain.peak - self.tables.resident, 1)
+        weight = 2 * PATIENCE * base / room
+        modes = begin.modes.copy()
+        search.anneal(
+            self.code,
+            self.scratch,
+            self.slots,
+            self.kept,
+            modes,
+            target,
+            seconds,
+            weight,
+            heat,
+            COLD * base,
+            rounds,
+            self.random,
+        )
+
+    def within(self, peak: int, seconds: float = np.inf) -> Candidate | None:
+        """Return the fastest plan found within a peak and a time."""
+        fits = np.flatnonzero((self.kept.peaks <= peak) & (self.kept.seconds <= seconds))
+        return (
+            self._row(fits[np.lexsort((self.kept.peaks[fits], self.kept.seconds[fits]))])
+            if len(fits)
+            else None
+        )
+
+    def lowest(self, seconds: float = np.inf) -> Candidate | None:
+        """Return the plan of the lowest peak found within a time."""
+        fits = np.flatnonzero(np.isfinite(self.kept.seconds) & (self.kept.seconds <= seconds))
+        return (
+            self._row(fits[np.lexsort((self.kept.seconds[fits], self.kept.peaks[fits]))])
+            if len(fits)
+            else None
+        )
+
+    def front(self) -> list[Candidate]:
+        """Return the plans that no other beats in both, from the highest peak to the lowest."""
+        found: list[Candidate] = []
+        for row in np.argsort(self.kept.peaks, kind="stable"):
+            seconds = float(self.kept.seconds[row])
+            if np.isfinite(seconds) and (not found or seconds < found[-1].seconds):
+                found.append(self._row(np.array([row])))
+        return found[::-1]
+
+    def _row(self, rows: npt.NDArray[np.int64]) -> Candidate:
+        row = int(rows[0])
+        return Candidate(
+            int(self.kept.peaks[row]), float(self.kept.seconds[row]), self.kept.modes[row].copy()
+        )
+
+    def _start(self) -> Modes:
+        """Nothing dropped before its last base reader; what is dropped after it may run again."""
+        modes = np.zeros(len(self.slots.step), np.int8)
+        tails = modes[self.slots.gaps :]
+        tails[self.slots.open[self.slots.gaps :]] = HOLD
+        return modes
+
+    def _decode(self, modes: Modes) -> Outcome:
+        found: Outcome = decode(self.code, self.scratch, modes, 0, np.inf)
+        return found
+
+    def _edges(self, budgets: tuple[int, ...]) -> npt.NDArray[np.int64]:
+        even = np.linspace(self.tables.resident, self.plain.peak, RANGES + 1).astype(np.int64)[1:]
+        top = np.array([self.plain.peak, *(b for b in budgets if b < self.plain.peak)], np.int64)
+        return np.unique(np.concatenate([even, top]))
