@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -262,7 +263,7 @@ class Recorder(TorchDispatchMode):
             raise _control_flow(func)
         if func is aten._local_scalar_dense.default:
             return self._number(args)
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        if composite(func.name()):
             with self:
                 return func.decompose(*args, **keywords)
         args, keywords = self._without_reals(func, args, keywords)
@@ -412,6 +413,13 @@ class Recorder(TorchDispatchMode):
         self.write(mean, Value(node, 3), outputs[3])
         self.write(variance, Value(node, 4), outputs[4])
         return result
+
+
+@cache
+def composite(name: str) -> bool:
+    """Whether an operator is made of others on every device: eager never runs it as one."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has(name, "CompositeImplicitAutograd") and not (has(name, "CPU") or has(name, "CUDA"))
 
 
 def _op(
