@@ -42,6 +42,7 @@ def eager_step(
     loss_fn: Callable[..., object],
     optimizer: torch.optim.Optimizer | None,
     batch: object,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> Callable[[], torch.Tensor]:
     """Return the loop body that users write, as a function of nothing that returns the loss.
 
@@ -53,13 +54,22 @@ def eager_step(
         result = loss_fn(model, *args, **kwargs)
         loss = result[0] if isinstance(result, tuple) else result
         assert isinstance(loss, torch.Tensor)
-        loss.backward()  # type: ignore[no-untyped-call]
+        scaled = loss if scaler is None else scaler.scale(loss)
+        scaled.backward()  # type: ignore[no-untyped-call]
         if optimizer is not None:
-            optimizer.step()
-            optimizer.zero_grad()
+            _update(optimizer, scaler)
         return loss.detach()
 
     return step
+
+
+def _update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler | None) -> None:
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
+    optimizer.zero_grad()
 
 
 def resident_bytes(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object) -> int:

@@ -50,6 +50,8 @@ class SavedGuards:
         frozen: names of the parameters that need no gradient.
         optimizer: name of its class; empty for none.
         groups: its parameter groups.
+        gradients: names of the parameters that have a ``.grad`` before the step; only looked at with an
+            optimizer, whose ``zero_grad`` leaves none.
     """
 
     batch: tuple[BatchTensor | object, ...]
@@ -58,6 +60,7 @@ class SavedGuards:
     frozen: tuple[str, ...]
     optimizer: str
     groups: tuple[Group, ...]
+    gradients: tuple[str, ...]
 
     def check(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
@@ -82,6 +85,8 @@ class SavedGuards:
             return f"optimizer {_class(optimizer) or 'None'} instead of {self.optimizer or 'None'}"
         if _groups(model, optimizer) != self.groups:
             return "the optimizer's parameter groups, or flags in them, were changed"
+        if optimizer is not None and _gradients(model) != self.gradients:
+            return "a gradient stands in .grad that did not before, or none does any more"
         return None
 
 
@@ -92,7 +97,9 @@ def saved_guards(
     flat = flatten(batch)
     leaves = tuple(map(_batch_leaf, flat.names, flat.leaves))
     groups = _groups(model, optimizer)
-    return SavedGuards(leaves, flat.tree, _training(model), _frozen(model), _class(optimizer), groups)
+    return SavedGuards(
+        leaves, flat.tree, _training(model), _frozen(model), _class(optimizer), groups, _gradients(model)
+    )
 
 
 def _batch_leaf(name: str, leaf: object) -> BatchTensor | object:
@@ -113,6 +120,10 @@ def _training(model: torch.nn.Module) -> tuple[tuple[str, bool], ...]:
 
 def _frozen(model: torch.nn.Module) -> tuple[str, ...]:
     return tuple(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
+
+
+def _gradients(model: torch.nn.Module) -> tuple[str, ...]:
+    return tuple(name for name, parameter in model.named_parameters() if parameter.grad is not None)
 
 
 def _class(optimizer: torch.optim.Optimizer | None) -> str:

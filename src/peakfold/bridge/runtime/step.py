@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments
-from peakfold.bridge.capture.binding import Verbatim
+from peakfold.bridge.capture.binding import GradientOf, Verbatim
 from peakfold.bridge.runtime.bind import Binder, Subject
 from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.bridge.runtime.save import save
@@ -160,12 +160,28 @@ class _Program:
         tensors, scalars = self._binder.fetch(leaves)
         with _no_autocast():
             results = self._function(tensors, scalars)
+        self._leave_gradients(results)
         if binding.outputs is None:
             return results[0], None
         picked = [
             leaf.value if isinstance(leaf, Verbatim) else results[leaf] for leaf in binding.output_leaves
         ]
         return results[0], pytree.tree_unflatten(picked, binding.outputs)
+
+    def _leave_gradients(self, results: tuple[torch.Tensor, ...]) -> None:
+        """Leave in ``.grad`` what backward leaves there, and what ``zero_grad`` does."""
+        model = self._subject.model
+        for name, index in self.compiled.binding.gradients:
+            parameter = model.get_parameter(name)
+            if parameter.grad is None:
+                parameter.grad = results[index]
+            else:
+                parameter.grad.add_(results[index])
+        if self._subject.optimizer is None:
+            return
+        for source in self.compiled.binding.sources:
+            if isinstance(source, GradientOf):
+                model.get_parameter(source.name).grad = None
 
 
 def _takes_keywords(batch: pytree.TreeSpec) -> bool:
