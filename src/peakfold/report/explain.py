@@ -82,14 +82,19 @@ def _why(graph: Graph, found: Spans, span: Span, peak: int) -> str:
     if later is None:
         return "a result of the step"
     count = later - peak
-    return f"read by {_reader(graph, found.points[later])}, {count} operator{'s' if count > 1 else ''} later"
+    reader = _reader(graph, found.points[later], span)
+    return f"read by {reader}, {count} operator{'s' if count > 1 else ''} later"
 
 
-def _reader(graph: Graph, point: Step) -> str:
+def _reader(graph: Graph, point: Step, span: Span) -> str:
+    """The name of a reader; short where it belongs to the module that made what it reads."""
     name = point_name(graph, point)
-    if not isinstance(point, Compute) or point.run.k:
-        return name
-    return f"{name} ({graph.node[point.run.node].origin.phase})"
+    maker = graph.node.get(span.buffer.value.node)
+    home = f"{maker.origin.module}." if maker and maker.origin.module else ""
+    short = f"its {name.removeprefix(home)}" if home and name.startswith(home) else name
+    if not isinstance(point, Compute) or point.run.k or "backward" in name:
+        return short
+    return f"{short} ({graph.node[point.run.node].origin.phase})"
 
 
 def _recompute_seconds(graph: Graph, costs: Costs, found: Spans, span: Span, peak: int) -> float | None:

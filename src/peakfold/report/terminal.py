@@ -13,6 +13,18 @@ from peakfold.report.units import bytes_text, ratio_text, seconds_text
 from peakfold.report.words import Mood, Verdict, asked, first_decisions, verdicts
 
 ROWS = 8
+NUMBERS = (
+    "bytes",
+    "share",
+    "eager",
+    "predicted",
+    "measured",
+    "ratio",
+    "before",
+    "after",
+    "costs",
+    "computed again",
+)
 SPARKS = " ▁▂▃▄▅▆▇█"
 STYLES: Mapping[Mood, str] = {"good": "green", "bad": "bold red", "open": "yellow"}
 SIGNS: Mapping[Mood, str] = {"good": "ok", "bad": "NO", "open": "--"}
@@ -55,15 +67,15 @@ def render_live(live: Sequence[LiveTensor], console: Console, rows: int = ROWS) 
     """Print the tensors that are live at the peak: where from, why kept, what freeing would cost."""
     if not live:
         return
-    table = _table("Live at the peak", ("tensor", "bytes", "why it is kept", "freeing it"))
+    table = _table("Live at the peak", ("tensor, and why it is kept", "bytes", "computed again"))
     for tensor in live[:rows]:
-        name = Text(tensor.name)
-        if tensor.source:
-            name.append(f"\n{tensor.source}", style="dim")
-        table.add_row(name, bytes_text(tensor.nbytes), Text(tensor.why), Text(tensor.freeing))
+        why = f"{tensor.source}: {tensor.why}" if tensor.source else tensor.why
+        name = Text(tensor.name).append(f"\n  {why}", style="dim")
+        again = "cannot" if tensor.recompute_seconds is None else seconds_text(tensor.recompute_seconds)
+        table.add_row(name, bytes_text(tensor.nbytes), again)
     rest = live[rows:]
     if rest:
-        table.add_row(f"and {len(rest)} more", bytes_text(sum(tensor.nbytes for tensor in rest)), "", "")
+        table.add_row(f"and {len(rest)} more", bytes_text(sum(tensor.nbytes for tensor in rest)), "")
     console.print(table)
 
 
@@ -115,7 +127,7 @@ def spark(totals: Sequence[int], width: int, top: int) -> str:
     width = min(width, len(totals))
     ends = [round(i * len(totals) / width) for i in range(width + 1)]
     most = (max(totals[a : max(b, a + 1)]) for a, b in pairwise(ends))
-    return "".join(SPARKS[min(8, round(8 * value / top))] for value in most)
+    return "".join(SPARKS[min(8, max(value > 0, round(8 * value / top)))] for value in most)
 
 
 def _title(console: Console, title: str, rest: str) -> None:
@@ -125,16 +137,7 @@ def _title(console: Console, title: str, rest: str) -> None:
 def _table(title: str, columns: Sequence[str]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
-        right = index and name in (
-            "bytes",
-            "share",
-            "eager",
-            "predicted",
-            "measured",
-            "ratio",
-            "before",
-            "after",
-        )
+        right = index and name in NUMBERS
         table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=bool(right))
     return table
 

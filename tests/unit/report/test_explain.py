@@ -31,7 +31,7 @@ def test_largest_first(live):
         ("layers.0.relu", "read by layers.1.mm (again), 19 operators later", "2.2 ms to compute it again"),
         (
             "layers.6.relu",
-            "read by layers.6.relu_backward (backward), 1 operator later",
+            "read by its relu_backward, 1 operator later",
             "2.2 ms to compute it again",
         ),
     ],

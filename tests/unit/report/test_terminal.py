@@ -68,7 +68,7 @@ def test_predicted_figures_are_marked(report):
 
 def test_names_are_no_markup(report):
     assert "with <no> effort & nothing else" in printed(render_terminal, report)
-    odd = replace(report.live_at_peak[0], name="[red]not markup[/red]", why="[b]why[/b]", freeing="[i]x[/i]")
+    odd = replace(report.live_at_peak[0], name="[red]not markup[/red]", why="[b]why[/b]")
     text = printed(render_live, [odd])
     assert "[red]not" in text
     assert "[b]why[/b]" in text
