@@ -67,4 +67,4 @@ def emit_plan(
         predicted_seconds=timeline.seconds,
         versions=versions or {},
     )
-    return Program(captured, costs, plan, schedule, timeline, emit(graph, schedule, header))
+    return Program(captured, costs, plan, schedule, timeline, emit(graph, schedule, timeline, header))

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch.utils import _pytree as pytree
 
+from peakfold.bridge.capture.batches import arguments
 from peakfold.bridge.runtime.compare import BOUND
 from peakfold.bridge.runtime.compiled import compiled
-from peakfold.bridge.runtime.measure import batch_arguments, eager_step, interleaved_cpu_seconds, peak_bytes
+from peakfold.bridge.runtime.measure import eager_step, interleaved_cpu_seconds, peak_bytes
 from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Target, copied, doubled, verify
 from peakfold.errors import PeakfoldError
@@ -49,7 +50,7 @@ def eager_call(task: Task) -> Callable[[], object]:
     """Return what a user runs today, as a function of nothing."""
     if task.loss_fn is not None:
         return eager_step(task.model, task.loss_fn, task.optimizer, task.batch, task.scaler)
-    args, kwargs = batch_arguments(task.batch)
+    args, kwargs = arguments(task.batch)
 
     def call() -> object:
         with torch.no_grad():
@@ -61,7 +62,7 @@ def eager_call(task: Task) -> Callable[[], object]:
 def planned_call(task: Task, program: Program) -> Callable[[], object]:
     """Return a program on the objects of a task, as a function of nothing."""
     step = make_step(task, program)
-    args, kwargs = batch_arguments(task.batch)
+    args, kwargs = arguments(task.batch)
     return lambda: step(*args, **kwargs)
 
 

@@ -3,17 +3,15 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture import Captured, capture_inference, capture_step
 from peakfold.bridge.runtime.bind import Subject
-from peakfold.bridge.runtime.measure import batch_arguments, eager_step, resident_bytes
-
-if TYPE_CHECKING:
-    from peakfold.workloads import Target
+from peakfold.bridge.runtime.measure import resident_bytes
+from peakfold.workloads import Target
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Task:
     clip_grad_norm: float | None = None
 
     @staticmethod
-    def of(target: "Target") -> "Task":
+    def of(target: Target) -> "Task":
         """Return the task of a target of the command line."""
         return Task(target.model, target.loss_fn, target.optimizer, target.batch)
 

@@ -1,0 +1,131 @@
+"""The public calls of the package."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from peakfold.bridge.runtime.load import load as load_step
+from peakfold.bridge.runtime.step import Step
+from peakfold.pipeline.optimize import Outcome, optimize
+from peakfold.pipeline.request import Request, request
+from peakfold.pipeline.task import Task
+from peakfold.report.progress import Progress, silent
+from peakfold.workloads import Target
+
+LossFn = Callable[..., Any]
+
+
+def optimize_step(
+    model: torch.nn.Module,
+    loss_fn: LossFn,
+    optimizer: torch.optim.Optimizer | None,
+    batch: object,
+    memory: str | float | None = None,
+    latency: str | float | None = None,
+    time_budget: float = 60,
+    iterations: int | None = None,
+    seed: int = 0,
+    rng: str = "eager",
+    verify: bool = True,
+    *,
+    scaler: torch.amp.GradScaler | None = None,
+    clip_grad_norm: float | None = None,
+    progress: Progress = silent,
+) -> Step:
+    """Return a step that replaces ``loss.backward(); optimizer.step(); optimizer.zero_grad()``.
+
+    Args:
+        model: the module; updated in place by each step.
+        loss_fn: ``loss_fn(model, *batch)`` (``**batch`` for a dict) returns the loss or (loss, outputs).
+        optimizer: None leaves gradients in ``.grad``, added to what is there.
+        batch: one batch, in the form of those to come.
+        memory: budget of the peak: bytes, ``"4GiB"``, ``"40%"`` of eager's, ``"fit"``; None for free.
+        latency: most time over eager's, 1.10 for at most 10 % slower; None for free. Alone, it makes
+            memory what is minimized; memory alone minimizes time; neither gives the fastest plan.
+        time_budget: wall seconds of the search.
+        iterations: steps of the search, for a plan that depends on the seed alone.
+        seed: of the search.
+        rng: ``"eager"``: the numbers that eager draws.
+        verify: run both programs, compare and measure.
+        scaler: a gradient scaler around loss and update.
+        clip_grad_norm: clip gradients to this total norm before the update.
+        progress: told where the work is.
+
+    Raises:
+        UsageError: an argument cannot be read.
+        CaptureError: the program cannot be captured as one graph.
+        InfeasibleError: the limits cannot be kept; says the lowest peak found and a proven bound.
+        NotEqualError: the optimized program computes something else.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> step = optimize_step(model, lambda m, x: m(x).square().mean(), optimizer, (torch.ones(32, 8),),
+        ...                      time_budget=1)
+        >>> float(step(torch.ones(32, 8))) > float(step(torch.ones(32, 8)))
+        True
+    """
+    name = type(model).__name__
+    asked = request(memory, latency, time_budget, iterations, seed, rng, verify, _device(model), name=name)
+    task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm)
+    return _checked(optimize(task, asked, progress))
+
+
+def optimize_inference(
+    module: torch.nn.Module,
+    inputs: object,
+    memory: str | float | None = None,
+    latency: str | float | None = None,
+    time_budget: float = 60,
+    iterations: int | None = None,
+    seed: int = 0,
+    verify: bool = True,
+    *,
+    progress: Progress = silent,
+) -> Step:
+    """Return a function that computes ``module(*inputs)`` without gradients, within a budget.
+
+    Args:
+        module: the module, in the mode that it is to run in.
+        inputs: a tuple of positions, a dict of keywords, or one tensor.
+        memory, latency, time_budget, iterations, seed, verify, progress: as in `optimize_step`.
+
+    Raises:
+        UsageError, CaptureError, InfeasibleError, NotEqualError: as in `optimize_step`.
+
+    Example:
+        >>> fn = optimize_inference(torch.nn.Linear(4, 2), (torch.ones(3, 4),), time_budget=1)
+        >>> fn(torch.ones(3, 4)).shape
+        torch.Size([3, 2])
+    """
+    name = type(module).__name__
+    asked = request(memory, latency, time_budget, iterations, seed, "eager", verify, _device(module), name=name)
+    return _checked(optimize(Task(module, None, None, inputs), asked, progress))
+
+
+def optimize_target(target: Target, asked: Request, progress: Progress = silent) -> Outcome:
+    """Optimize a target of the command line; a result that is not equal is reported, not raised."""
+    return optimize(Task.of(target), asked, progress)
+
+
+def load(path: str | Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Step:
+    """Return a saved step, bound to a model and an optimizer of the kind that it was made for.
+
+    Raises:
+        CacheError: the file is missing, corrupt or of another version.
+        PlanError: it is for another model.
+    """
+    return load_step(Path(path), model, optimizer)
+
+
+def _checked(outcome: Outcome) -> Step:
+    outcome.require_equal()
+    assert outcome.step is not None
+    return outcome.step
+
+
+def _device(model: torch.nn.Module) -> str:
+    first = next(model.parameters(), None)
+    return "cpu" if first is None or first.device.type == "meta" else str(first.device)

@@ -1,0 +1,317 @@
+"""Optimize one task: capture, cost, search, emit, and prove, until what was asked for holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from peakfold.bridge.capture import Captured
+from peakfold.bridge.capture.eager_memory import EagerMemory, eager_memory
+from peakfold.bridge.runtime.compiled import compiled
+from peakfold.bridge.runtime.profile import profile
+from peakfold.bridge.runtime.step import Step
+from peakfold.cost import roofline
+from peakfold.cost.cache import FILE_NAME, CostCache
+from peakfold.cost.costs import Costs
+from peakfold.errors import InfeasibleError, NotEqualError, UsageError
+from peakfold.ir.graph import Graph
+from peakfold.ir.plan import Plan
+from peakfold.ir.text import parse_plan, print_graph, print_plan
+from peakfold.options import Options, from_environment
+from peakfold.pipeline import prove
+from peakfold.pipeline.machine import environment, free_bytes
+from peakfold.pipeline.plan_cache import Kept
+from peakfold.pipeline.program import Program, emit_plan
+from peakfold.pipeline.reporting import Facts, report_of
+from peakfold.pipeline.request import Request
+from peakfold.pipeline.search import Bounds, find, unsearched
+from peakfold.pipeline.stage import Stages
+from peakfold.pipeline.task import Task
+from peakfold.report.model import Eager, Equality, Report
+from peakfold.report.progress import Progress, silent
+
+ATTEMPTS = 4
+MARGIN = 0.995
+ROOM = 0.8
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an optimization comes to: the step (None on a simulated device) and its report."""
+
+    step: Step | None
+    report: Report
+
+    def require_equal(self) -> None:
+        """Raise unless the program was found equal, or was not checked.
+
+        Raises:
+            NotEqualError: it computes something else.
+        """
+        equal = self.report.equal
+        if equal.ok is False:
+            raise NotEqualError(
+                stage="verify",
+                what=f"the optimized {self.report.target} does not compute what the original does",
+                expected=f"an error of at most {equal.bound}, and every bit in the working precision",
+                got=f"{equal.max_error}",
+                hint="this is a fault of peakfold: please report it with the model",
+            )
+
+
+@dataclass
+class _Run:
+    """One optimization as it goes on."""
+
+    task: Task
+    asked: Request
+    options: Options
+    stages: Stages
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def runnable(self) -> bool:
+        """Whether anything can be run at all."""
+        return self.task.is_real and not self.asked.simulated
+
+    def program(self, captured: Captured, costs: Costs, plan: Plan, budget: int | None) -> Program:
+        versions = {"torch": torch.__version__}
+        with self.stages("codegen"):
+            return emit_plan(captured, plan, costs, self.asked.name, versions, budget)
+
+
+def optimize(task: Task, asked: Request, progress: Progress = silent) -> Outcome:
+    """Return an optimized step for a task, proved and measured, and what is known about it.
+
+    Raises:
+        CaptureError: the program cannot be captured.
+        InfeasibleError: the budget cannot be kept.
+        UsageError: the request cannot be served on this device.
+    """
+    options = from_environment()
+    run = _Run(task, asked, options, Stages(progress, options.dump))
+    captured = _capture(run)
+    costs = _costs(run, captured.graph)
+    plain = run.program(captured, costs, Plan(captured.graph.digest), None)
+    before = _before(run, captured, costs)
+    eager = _eager_peak(run, before)
+    budget = _budget(run, eager, plain)
+    facts = Facts(asked, captured, costs, before, eager, budget)
+    found = _within(run, facts, plain)
+    return _outcome(run, found)
+
+
+def _capture(run: _Run) -> Captured:
+    with run.stages("capture"):
+        captured = run.task.capture()
+    run.stages.dump("graph.txt", print_graph(captured.graph))
+    return captured
+
+
+def _costs(run: _Run, graph: Graph) -> Costs:
+    with run.stages("profile"):
+        if run.asked.simulated:
+            return roofline.estimate(graph, run.asked.device.removeprefix("sim:"))
+        cache = CostCache(run.options.cache / FILE_NAME)
+        threads = torch.get_num_threads()
+        costs = profile(graph, cache, threads, lambda done, total: _tell(run.stages, done, total))
+        run.notes += [str(notice) for notice in cache.notices]
+        return costs
+
+
+def _tell(stages: Stages, done: int, total: int) -> None:
+    stages.progress("profile", done / max(total, 1), f"{done} of {total} operators")
+
+
+def _before(run: _Run, captured: Captured, costs: Costs) -> EagerMemory | None:
+    """Return eager's memory over the step, predicted; inference has no such loop."""
+    task = run.task
+    if task.loss_fn is None:
+        return None
+    with run.stages("capture"):
+        return eager_memory(task.model, task.loss_fn, task.optimizer, task.batch)
+
+
+def _eager_peak(run: _Run, before: EagerMemory | None) -> Eager:
+    """Return eager's peak: measured where it may be run, else predicted."""
+    predicted = Eager(peak_bytes=None if before is None else before.peak_bytes)
+    share = run.asked.memory is not None and run.asked.memory.share is not None
+    if not run.runnable or not (run.asked.verify or share or run.asked.latency):
+        return predicted
+    needed = (predicted.peak_bytes or 0) + run.task.resident()
+    if needed > ROOM * free_bytes(run.task.device):
+        run.notes.append("eager does not fit on this device: its figures are predicted")
+        return predicted
+    with run.stages("verify", "running eager"):
+        return Eager(peak_bytes=prove.peak(run.task, None), measured=True)
+
+
+def _budget(run: _Run, eager: Eager, plain: Program) -> int | None:
+    """Return the budget in bytes, None where there is none or where it asks for nothing."""
+    asked = run.asked.memory
+    if asked is None:
+        return None
+    if eager.peak_bytes is None and asked.share is not None:
+        raise UsageError(
+            stage="options", what="a share of eager's peak needs eager's peak", expected="a budget in bytes"
+        )
+    free = free_bytes(run.task.device) + run.task.resident() if asked.fit else 0
+    budget = asked.resolve(eager.peak_bytes or 0, free)
+    if budget >= plain.timeline.peak:
+        run.notes.append(
+            f"the budget asks for nothing: without any recomputation the step takes {plain.timeline.peak:,} bytes"
+        )
+    return budget
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A program, what it was measured at, and what the search said."""
+
+    program: Program
+    kept: Kept
+    facts: Facts
+    figures: prove.Figures = prove.Figures()
+    plain_seconds: float | None = None
+    equality: Equality = Equality()
+
+
+def _within(run: _Run, facts: Facts, plain: Program) -> _Tried:
+    """Search, run, and search again with tighter bounds until what was measured is within what was asked."""
+    bounds = Bounds(facts.budget, _seconds_limit(run, plain, 1.0))
+    measured = facts.eager.measured
+    best: _Tried | None = None
+    for attempt in range(ATTEMPTS):
+        tried = _try(run, facts, plain, bounds)
+        if not measured:
+            return tried
+        tried = _measure(run, tried, plain)
+        bounds, fits = _tighter(run, tried, plain, bounds)
+        if fits:
+            return _proved(run, tried)
+        best = tried if best is None else best
+        run.stages.progress("search", 0.0, f"measured over the limits, attempt {attempt + 2}")
+        if run.asked.plan is not None:
+            return _proved(run, tried)
+    assert best is not None
+    raise _not_within(run, best)
+
+
+def _try(run: _Run, facts: Facts, plain: Program, bounds: Bounds) -> _Tried:
+    graph = facts.captured.graph
+    if run.asked.plan is not None:
+        kept = unsearched(parse_plan(run.asked.plan, graph), "a plan was given")
+    else:
+        with run.stages("search"):
+            kept, faults = find(graph, facts.costs, bounds, run.asked, run.options, run.stages)
+        run.notes += [fault for fault in faults if fault not in run.notes]
+    run.stages.dump("plan.txt", print_plan(kept.plan, graph))
+    program = run.program(facts.captured, facts.costs, kept.plan, facts.budget)
+    run.stages.dump("step.py", program.source)
+    return _Tried(program, kept, facts)
+
+
+def _seconds_limit(run: _Run, plain: Program, correction: float) -> float | None:
+    """Return the latency limit in seconds as the simulator counts them.
+
+    Args:
+        run: the optimization.
+        plain: the program without recomputation, whose predicted seconds stand for eager's.
+        correction: what the measured ratio of a plan was over the predicted one.
+    """
+    if run.asked.latency is None:
+        return None
+    return run.asked.latency * plain.timeline.seconds / correction
+
+
+def _measure(run: _Run, tried: _Tried, plain: Program) -> _Tried:
+    with run.stages("verify", "measuring"):
+        nbytes = prove.peak(run.task, tried.program)
+        taken = prove.seconds(run.task, {"plan": tried.program, "plain": plain})
+    facts = replace(tried.facts, eager=replace(tried.facts.eager, cpu_seconds=taken["eager"]))
+    figures = prove.Figures(nbytes, taken["plan"])
+    return replace(tried, facts=facts, figures=figures, plain_seconds=taken["plain"])
+
+
+def _tighter(run: _Run, tried: _Tried, plain: Program, bounds: Bounds) -> tuple[Bounds, bool]:
+    """Return bounds that make up for what prediction missed, and whether the program fits already."""
+    figures, budget, eager = tried.figures, tried.facts.budget, tried.facts.eager
+    assert figures.peak_bytes is not None and figures.cpu_seconds is not None and eager.cpu_seconds
+    over_memory = budget is not None and figures.peak_bytes > budget
+    ratio = figures.cpu_seconds / eager.cpu_seconds
+    over_time = run.asked.latency is not None and ratio > run.asked.latency
+    memory, seconds = bounds.memory, bounds.seconds
+    if over_memory and memory is not None:
+        memory -= figures.peak_bytes - tried.program.timeline.peak
+    if over_time:
+        predicted = tried.program.timeline.seconds / plain.timeline.seconds
+        corrected = _seconds_limit(run, plain, ratio / predicted)
+        seconds = None if corrected is None or seconds is None else MARGIN * min(corrected, seconds)
+    return Bounds(memory, seconds), not (over_memory or over_time)
+
+
+def _proved(run: _Run, tried: _Tried) -> _Tried:
+    if not run.asked.verify:
+        return tried
+    with run.stages("verify", "comparing with eager"):
+        return replace(tried, equality=prove.equal(run.task, tried.program))
+
+
+def _not_within(run: _Run, tried: _Tried) -> InfeasibleError:
+    figures, eager = tried.figures, tried.facts.eager
+    assert figures.cpu_seconds is not None and eager.cpu_seconds
+    error = InfeasibleError(
+        stage="search",
+        what="no plan measured within the limits",
+        expected=run.asked.limits.text,
+        got=f"{figures.peak_bytes:,} bytes at {figures.cpu_seconds / eager.cpu_seconds:.3f}x the time of eager",
+        hint="allow more memory or more time",
+    )
+    error.lowest_peak_bytes = figures.peak_bytes or 0
+    error.lower_bound_bytes = tried.kept.lower_bound_bytes
+    return error
+
+
+def _outcome(run: _Run, tried: _Tried) -> Outcome:
+    plain_seconds: Sequence[float | None] = (tried.plain_seconds, tried.facts.eager.cpu_seconds)
+    report = report_of(
+        tried.facts,
+        tried.program,
+        tried.kept,
+        figures=tried.figures,
+        equality=tried.equality,
+        plain_over_eager=_ratio(*plain_seconds),
+        seconds=run.stages.seconds(),
+        notes=tuple(run.notes),
+        environment=environment(run.asked.seed),
+    )
+    if not run.runnable:
+        return Outcome(None, report)
+    return Outcome(_step(run, tried.program, report), report)
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _step(run: _Run, program: Program, report: Report) -> Step:
+    task = run.task
+    inference = task.loss_fn is None
+    first = compiled(
+        program.captured,
+        program.plan,
+        program.source,
+        task.model,
+        task.optimizer,
+        task.batch,
+        inference=inference,
+        report=report,
+    )
+
+    def recapture(batch: object) -> object:
+        asked = replace(run.asked, verify=False, plan=None)
+        again = optimize(task.with_batch(batch), asked)
+        assert again.step is not None
+        return again.step.compiled
+
+    return Step(task.subject, first, recapture)  # type: ignore[arg-type]

@@ -1,0 +1,114 @@
+"""What is known at the end, as a Report."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from peakfold.bridge.capture import Captured
+from peakfold.bridge.capture.eager_memory import EagerMemory
+from peakfold.cost.costs import Costs
+from peakfold.ir.text import print_graph, print_plan
+from peakfold.pipeline.plan_cache import Kept
+from peakfold.pipeline.program import Program
+from peakfold.pipeline.prove import Figures
+from peakfold.pipeline.request import Request
+from peakfold.report.decisions import decisions_of
+from peakfold.report.explain import live_at_peak
+from peakfold.report.model import (
+    Eager,
+    Equality,
+    GraphSize,
+    Optimized,
+    Report,
+    SearchSummary,
+    StageSeconds,
+    Texts,
+    Timelines,
+)
+from peakfold.report.spans import timeline_of
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known before a plan is.
+
+    Attributes:
+        asked: the request.
+        captured: the program.
+        costs: of its nodes.
+        before: eager's memory, predicted; None for inference.
+        eager: eager's figures so far.
+        budget: in bytes; None where memory is free.
+    """
+
+    asked: Request
+    captured: Captured
+    costs: Costs
+    before: EagerMemory | None
+    eager: Eager
+    budget: int | None
+
+
+def report_of(
+    facts: Facts,
+    program: Program,
+    kept: Kept,
+    *,
+    figures: Figures,
+    equality: Equality,
+    plain_over_eager: float | None,
+    seconds: StageSeconds,
+    notes: tuple[str, ...],
+    environment: Mapping[str, str],
+) -> Report:
+    """Return the report of one optimization.
+
+    Args:
+        facts: what was known before the plan.
+        program: the plan and all that follows from it.
+        kept: what the search said.
+        figures: what was measured.
+        equality: the proof.
+        plain_over_eager: measured seconds of the program without recomputation over eager's; corrects
+            the predicted ratio. None where it was not measured.
+        seconds: of the stages.
+        notes: what a reader must know.
+        environment: versions and machine.
+    """
+    graph, costs = facts.captured.graph, facts.costs
+    return Report(
+        target=facts.asked.name,
+        limits=replace(facts.asked.limits, memory_bytes=facts.budget),
+        device=facts.asked.device,
+        eager=facts.eager,
+        optimized=Optimized(
+            predicted_peak_bytes=program.timeline.peak,
+            peak_bytes=figures.peak_bytes,
+            host_bytes=0,
+            cpu_seconds=figures.cpu_seconds,
+            predicted_latency_ratio=_predicted_ratio(facts, program, plain_over_eager),
+        ),
+        equal=equality,
+        seconds=seconds,
+        search=SearchSummary(kept.stop_reason, kept.states),
+        lower_bound_bytes=kept.lower_bound_bytes or None,
+        graph=GraphSize(len(graph.nodes), sum(1 for _ in graph.storages())),
+        timelines=Timelines(
+            before=None if facts.before is None else facts.before.timeline,
+            after=timeline_of(graph, program.schedule, costs),
+        ),
+        live_at_peak=live_at_peak(graph, program.schedule, costs),
+        decisions=decisions_of(graph, kept.plan, costs),
+        barriers=costs.estimated,
+        notes=notes,
+        environment=environment,
+        texts=Texts(print_plan(kept.plan, graph), program.source, print_graph(graph)),
+    )
+
+
+def _predicted_ratio(facts: Facts, program: Program, plain_over_eager: float | None) -> float | None:
+    """Return the predicted ratio to eager's time; eager's own operators stand for eager."""
+    graph = facts.captured.graph
+    once = sum(facts.costs.seconds.get(node.id, 0.0) for node in graph.nodes)
+    if not once:
+        return None
+    return program.timeline.seconds / once * (plain_over_eager or 1.0)

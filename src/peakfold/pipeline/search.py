@@ -1,0 +1,67 @@
+"""The search stage: the plan cache, then the planner."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from peakfold.cost.costs import Costs
+from peakfold.ir.graph import Graph
+from peakfold.ir.plan import Plan
+from peakfold.options import Options
+from peakfold.pipeline import plan_cache
+from peakfold.pipeline.plan_cache import Kept
+from peakfold.pipeline.request import Request
+from peakfold.pipeline.stage import Stages
+from peakfold.plan.schedule import planner
+from peakfold.report.units import bytes_text
+
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the search must keep to, as the simulator counts: bytes and seconds; None for free."""
+
+    memory: int | None = None
+    seconds: float | None = None
+
+
+def find(
+    graph: Graph, costs: Costs, bounds: Bounds, asked: Request, options: Options, stages: Stages
+) -> tuple[Kept, Sequence[str]]:
+    """Return the best plan within bounds, and what went wrong beside it.
+
+    Raises:
+        InfeasibleError: none was found within the budget.
+    """
+    folder = options.cache / "plans"
+    effort = (bounds, asked.time_budget, asked.iterations, asked.seed)
+    key = plan_cache.key_of(graph, costs, effort)
+    known = plan_cache.load(folder, key, graph)
+    if known is not None:
+        return known, ()
+    found = planner.optimize(
+        graph,
+        costs,
+        memory=bounds.memory,
+        latency=bounds.seconds,
+        time_budget=asked.time_budget,
+        iterations=asked.iterations,
+        seed=asked.seed,
+        progress=lambda state: stages.progress("search", state.share, _note(state)),
+    )
+    kept = Kept(found.plan, found.lower_bound_bytes, found.stop_reason, found.states)
+    if found.stop_reason == INTERRUPTED:
+        return kept, ("the search was interrupted: this is the best plan that it had found",)
+    fault = plan_cache.store(folder, key, graph, kept)
+    return kept, () if fault is None else (fault,)
+
+
+def _note(state: planner.Progress) -> str:
+    if state.peak_bytes is None:
+        return f"{state.states:,} plans, none within the limits yet"
+    return f"{state.states:,} plans, best {bytes_text(state.peak_bytes)}"
+
+
+def unsearched(plan: Plan, reason: str) -> Kept:
+    """Return a plan that no search made."""
+    return Kept(plan, 0, reason, 0)
