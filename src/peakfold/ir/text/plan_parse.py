@@ -170,7 +170,7 @@ class _Reader:
                 "an input of the graph is no node", name, "the name of a node", column=token.column
             )
         else:
-            near = difflib.get_close_matches(name, list(self.named), 3, 0.5)
+            near = difflib.get_close_matches(name, list(self.named), 3, 0.7)
             expected = f"perhaps {', '.join(near)}" if near else "a name as print_graph shows it"
             found = line.fail("no node has this name", name, expected, column=token.column)
         assert isinstance(found, PlanError)
