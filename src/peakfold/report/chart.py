@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
 
 from peakfold.report.model import BlockKind, Report, Timeline
 from peakfold.report.units import bytes_text, seconds_text
@@ -21,6 +21,7 @@ COLUMNS = 600
 WIDTH, HEIGHT = 1000, 400
 HEADROOM = 1.06
 FAR = 1.5
+EVEN = 0.25
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,16 @@ def picture_of(report: Report) -> Picture:
     )
 
 
-def columns_of(totals: Sequence[int], most: int = COLUMNS) -> list[int]:
-    """Return the steps that a plot shows: all, or of each group of neighbours the one with most bytes.
+def groups_of(count: int, most: int = COLUMNS) -> list[range]:
+    """Return the columns of a plot: each step, or ``most`` groups of neighbours.
 
     Example:
-        >>> columns_of((5, 1, 2, 9, 3, 3), most=3)
-        [0, 3, 4]
+        >>> groups_of(5, most=2)
+        [range(0, 2), range(2, 5)]
     """
-    count = min(most, len(totals))
-    ends = [i * len(totals) // count for i in range(count + 1)] if count else [0]
-    groups = (range(a, b) for a, b in pairwise(ends))
-    return [max(group, key=lambda step: (totals[step], -step)) for group in groups]
+    columns = min(most, count)
+    ends = [i * count // columns for i in range(columns + 1)] if columns else [0]
+    return [range(a, b) for a, b in pairwise(ends)]
 
 
 def _top(lines: Sequence[Timeline], budget: int | None) -> float:
@@ -120,35 +120,40 @@ def _tick_text(nbytes: float) -> str:
 
 
 def _chart(title: str, line: Timeline, top: float) -> Chart:
-    shown = columns_of(line.totals)
+    groups = groups_of(len(line.steps))
+    shown = [max(group, key=lambda step: (line.totals[step], -step)) for group in groups]
+    ends = _ends(line, groups)
     floor = [0.0] * len(shown)
     bands = []
     for kind in (kind for kind in STACK if kind in line.series):
         ceiling = [below + line.series[kind][step] for below, step in zip(floor, shown, strict=True)]
-        bands.append(Band(kind, _path(floor, ceiling, top)))
+        bands.append(Band(kind, _path(floor, ceiling, ends, top)))
         floor = ceiling
-    return Chart(title, tuple(bands), _mark(line, shown, top), _data(line, shown))
+    return Chart(title, tuple(bands), _mark(line, shown, ends, top), _data(line, shown, ends))
 
 
-def _path(floor: Sequence[float], ceiling: Sequence[float], top: float) -> str:
+def _ends(line: Timeline, groups: Sequence[range]) -> list[float]:
+    """Where each column ends, in parts of the width: as wide as its operators are long."""
+    least = EVEN * sum(line.seconds) / len(line.steps) or 1.0
+    widths = [sum(line.seconds[step] + least for step in group) for group in groups]
+    ends = [*accumulate(widths)]
+    return [round(end / ends[-1], 5) for end in ends]
+
+
+def _path(floor: Sequence[float], ceiling: Sequence[float], ends: Sequence[float], top: float) -> str:
     """The area between two staircases, as one closed path."""
-    width = WIDTH / len(floor)
-    up = _stairs(ceiling, [i * width for i in range(len(ceiling) + 1)], top)
-    back = [(len(floor) - i) * width for i in range(len(floor) + 1)]
-    down = _stairs(list(reversed(floor)), back, top)
+    xs = [0.0, *ends]
+    up = _stairs(ceiling, xs[1:], top)
+    down = _stairs(floor[::-1], xs[-2::-1], top)
     return f"M0 {_y(floor[0], top)}{up}{down}Z"
 
 
 def _stairs(levels: Sequence[float], ends: Sequence[float], top: float) -> str:
+    """A path over levels, each held until its end; equal neighbours are one."""
     parts: list[str] = []
-    last = ""
-    for level, end in zip(levels, ends[1:], strict=True):
-        if (y := _y(level, top)) != last:
-            parts.append(f"V{y}")
-            last = y
-            parts.append(f"H{end:.1f}")
-        else:
-            parts[-1] = f"H{end:.1f}"
+    for level, run in groupby(zip(levels, ends, strict=True), key=lambda item: _y(item[0], top)):
+        *_, (_, end) = run
+        parts.append(f"V{level}H{WIDTH * end:.1f}")
     return "".join(parts)
 
 
@@ -156,26 +161,23 @@ def _y(nbytes: float, top: float) -> str:
     return f"{HEIGHT * (1 - nbytes / top):.1f}"
 
 
-def _mark(line: Timeline, shown: Sequence[int], top: float) -> Mark:
-    column = max(range(len(shown)), key=lambda i: (line.totals[shown[i]], -i))
+def _mark(line: Timeline, shown: Sequence[int], ends: Sequence[float], top: float) -> Mark:
+    column = shown.index(line.peak_step)
+    start = ends[column - 1] if column else 0.0
     return Mark(
-        left=round(100 * (column + 0.5) / len(shown), 2),
+        left=round(50 * (start + ends[column]), 2),
         percent=round(100 * line.peak_bytes / top, 2),
         step=line.steps[line.peak_step],
         label=bytes_text(line.peak_bytes),
     )
 
 
-def _data(line: Timeline, shown: Sequence[int]) -> dict[str, object]:
+def _data(line: Timeline, shown: Sequence[int], ends: Sequence[float]) -> dict[str, object]:
     """What a reader sees under the pointer: for each column the operator and the bytes by kind."""
-    at = 0.0
-    starts = []
-    for seconds in line.seconds:
-        starts.append(at)
-        at += seconds
+    starts = [0.0, *accumulate(line.seconds)]
     return {
         "steps": [line.steps[step] for step in shown],
-        "times": [seconds_text(starts[step]) for step in shown],
-        "totals": [line.totals[step] for step in shown],
+        "times": [seconds_text(starts[step]) if starts[-1] else "" for step in shown],
+        "ends": list(ends),
         "kinds": {kind: [line.series[kind][step] for step in shown] for kind in STACK if kind in line.series},
     }

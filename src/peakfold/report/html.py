@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from peakfold.report.chart import STACK, Picture, picture_of
 from peakfold.report.model import BlockKind, Decision, LiveTensor, Report
@@ -64,11 +65,22 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breaks"] = breaks
     environment.filters["bytes"] = bytes_text
     environment.filters["seconds"] = seconds_text
     environment.filters["ratio"] = ratio_text
     environment.filters["error"] = error_text
     return environment
+
+
+def breaks(name: str) -> Markup:
+    """Return a dotted name that may be broken after its dots and underlines.
+
+    Example:
+        >>> str(breaks("layer.0.act_fn"))
+        'layer.<wbr>0.<wbr>act_<wbr>fn'
+    """
+    return Markup(str(escape(name)).replace(".", ".<wbr>").replace("_", "_<wbr>"))
 
 
 def _page(report: Report) -> Page:

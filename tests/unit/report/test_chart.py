@@ -1,20 +1,32 @@
 import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peakfold.report.chart import COLUMNS, picture_of
-from peakfold.report.chart import columns_of as columns
+from peakfold.report.chart import COLUMNS, groups_of, picture_of
 from peakfold.report.model import Block, Limits, Report, Timeline, Timelines
 
 
-@given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 20))
-def test_columns_keep_the_peak_and_the_order(totals, most):
-    shown = columns(totals, most)
-    assert shown == sorted(set(shown))
-    assert len(shown) == min(most, len(totals))
-    assert max((totals[step] for step in shown), default=0) == max(totals, default=0)
+@given(st.integers(0, 60), st.integers(1, 20))
+def test_columns_are_all_steps_in_order(count, most):
+    groups = groups_of(count, most)
+    assert [step for group in groups for step in group] == list(range(count))
+    assert len(groups) == min(most, count)
+    assert all(len(group) > 0 for group in groups)
+
+
+def test_a_column_is_as_wide_as_its_operator_is_long():
+    line = Timeline(("a", "b", "c"), (1.0, 2.0, 1.0), (Block("x", "batch", 8, 0, 3),))
+    ends = picture_of(Report("r", timelines=Timelines(None, line))).charts[0].data["ends"]
+    assert ends == [pytest.approx(share, abs=1e-5) for share in (4 / 15, 11 / 15, 1.0)]
+
+
+def test_steps_without_times_are_equally_wide():
+    line = Timeline(("a", "b"), (0.0, 0.0), (Block("x", "batch", 8, 0, 2),))
+    data = picture_of(Report("r", timelines=Timelines(None, line))).charts[0].data
+    assert (data["ends"], data["times"]) == ([0.5, 1.0], ["", ""])
 
 
 def test_all_bands_are_within_the_box_and_closed(report):

@@ -11,7 +11,7 @@ import pytest
 import peakfold.report
 from peakfold.report.html import render_html
 
-VOID = {"meta", "br", "hr", "img", "input", "link"}
+VOID = {"wbr", "meta", "br", "hr", "img", "input", "link"}
 CSS = (Path(peakfold.report.__file__).parent / "templates" / "report.css").read_text()
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [

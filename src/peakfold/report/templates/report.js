@@ -11,21 +11,23 @@
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
     const data = JSON.parse(figure.querySelector("script").textContent);
     const plot = figure.querySelector(".plot"), cursor = figure.querySelector(".cursor");
-    const readout = figure.querySelector(".readout"), count = data.totals.length;
-    let at = data.totals.indexOf(Math.max(...data.totals));
+    const readout = figure.querySelector(".readout"), count = data.steps.length;
+    const totals = data.steps.map((_, i) => Object.values(data.kinds).reduce((sum, line) => sum + line[i], 0));
+    let at = totals.indexOf(Math.max(...totals));
     const show = (column) => {
       at = Math.max(0, Math.min(count - 1, column));
-      cursor.style.left = 100 * (at + 0.5) / count + "%";
+      cursor.style.left = 50 * ((at ? data.ends[at - 1] : 0) + data.ends[at]) + "%";
       cursor.hidden = false;
       const head = document.createElement("div"), name = document.createElement("b");
       name.textContent = data.steps[at];
-      head.append(name, " at " + data.times[at] + ": " + size(data.totals[at]));
+      head.append(name, (data.times[at] && " at " + data.times[at]) + ": " + size(totals[at]));
       const kinds = Object.entries(data.kinds).filter(([, line]) => line[at] > 0);
       readout.replaceChildren(head, ...kinds.map(([kind, line]) => part(kind, line[at])));
     };
     const point = (event) => {
       const box = plot.getBoundingClientRect();
-      show(Math.floor(count * (event.clientX - box.left) / box.width));
+      const share = (event.clientX - box.left) / box.width, column = data.ends.findIndex((end) => end >= share);
+      show(column < 0 ? count - 1 : column);
     };
     plot.addEventListener("pointermove", point);
     plot.addEventListener("pointerdown", point);
