@@ -86,6 +86,20 @@ def test_every_error_has_its_code_and_is_printed_whole(error, code, monkeypatch,
     assert out == ""
 
 
+def test_a_device_that_is_not_there(monkeypatch, capsys):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert run("optimize", "bert", "--size", "tiny", "--device", "cuda") == 2
+    assert "options: there is no CUDA device, or torch is built without CUDA" in capsys.readouterr().err
+
+
+def test_a_target_that_is_not_there(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert run("optimize", "nowhere.py:make") == 2
+    assert "target: the file does not exist\n  at: nowhere.py" in capsys.readouterr().err
+
+
 def test_a_fault_of_peakfold_is_short_and_says_how_to_see_more(monkeypatch, capsys):
     monkeypatch.delenv("PEAKFOLD_DEBUG", raising=False)
     monkeypatch.setattr(calls, "optimize", failing(KeyError("gone")))

@@ -23,14 +23,15 @@ def optimize(chosen: Mapping[str, str], asked: "Request", progress: Progress) ->
         asked: the limits.
         progress: told where it is.
     """
-    from peakfold.pipeline import optimize_target
+    target = load(chosen)
+    from peakfold.pipeline.api import optimize_target
 
-    return optimize_target(load(chosen), asked, progress).report
+    return optimize_target(target, asked, progress).report
 
 
 def estimate(chosen: Mapping[str, str], progress: Progress) -> Estimate:
     """Load a target and estimate it."""
-    from peakfold.pipeline import estimate_target
+    from peakfold.pipeline.api import estimate_target
 
     return estimate_target(load(chosen), chosen.get("device", "cpu"), progress, name=chosen["target"])
 
@@ -40,6 +41,7 @@ def load(chosen: Mapping[str, str]) -> "Target":
     from peakfold.workloads import NAMES, load_target
 
     device = chosen.get("device", "cpu")
+    _require_present(device)
     known = chosen["target"] in NAMES
     placed = "meta" if device.startswith("sim:") else device
     return load_target(
@@ -49,6 +51,18 @@ def load(chosen: Mapping[str, str]) -> "Target":
         optimizer=chosen.get("optimizer"),
         device=placed if known and placed != "cpu" else None,
     )
+
+
+def _require_present(device: str) -> None:
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UsageError(
+            stage="options",
+            what="there is no CUDA device, or torch is built without CUDA",
+            expected="cpu, or a simulated device such as sim:rtx3090",
+            got=repr(device),
+        )
 
 
 def read_plan(path: Path) -> str:

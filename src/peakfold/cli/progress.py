@@ -29,8 +29,8 @@ class Reporter(AbstractContextManager["Reporter"]):
     def __enter__(self) -> Self:
         """Start to draw."""
         if self._console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
-            note = TextColumn("{task.fields[note]}", style="dim")
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(20), TimeElapsedColumn())
+            note = TextColumn("{task.fields[note]}", style="dim", markup=False)
             self._bars = Progress(*columns, note, console=self._console, transient=True)
             self._bars.start()
         return self
