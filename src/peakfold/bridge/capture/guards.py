@@ -1,11 +1,388 @@
-"""When a captured program is the user's: what must not have changed."""
+"""When a captured program is the user's: what must be as it was.
 
+`Guards.check` runs before each call, so it is one pass over flat lists; words are made on failure only.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, call, eq, is_
+
+import torch
+from torch.nn.modules import module as torch_module
+from torch.utils import _pytree as pytree
+
+from peakfold.bridge.capture.batches import FlatBatch, arguments
+from peakfold.bridge.capture.binding import Hyperparameter
+from peakfold.bridge.capture.host import Comparison, HostNumber
+from peakfold.bridge.capture.reads import MISSING, Entry
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-@dataclass(frozen=True)
-class Guards:
-    """Placeholder filled in below."""
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """The modes of torch that decide what a program computes."""
 
-    def check(self, model: object, optimizer: object, batch: object) -> str | None:
+    grad: bool
+    inference: bool
+    autocast: tuple[tuple[bool, torch.dtype], ...]
+    dtype: torch.dtype
+    deterministic: bool
+    attention: tuple[bool, ...]
+
+    @staticmethod
+    def now() -> "Ambient":
+        """Return the modes that hold now."""
+        return Ambient(
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")),
+            torch.get_default_dtype(),
+            torch.are_deterministic_algorithms_enabled(),
+            (
+                torch._C._get_flash_sdp_enabled(),
+                torch._C._get_mem_efficient_sdp_enabled(),
+                torch._C._get_math_sdp_enabled(),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A leaf of the batch, as it must be.
+
+    Attributes:
+        name: e.g. ``"batch.0"``.
+        tensor: (shape, strides, dtype, device, requires_grad), or None for a Python object.
+        value: the Python object.
+    """
+
+    name: str
+    tensor: tuple[object, ...] | None
+    value: object
+
+    @staticmethod
+    def of(name: str, leaf: object) -> "Leaf":
+        """Return the guard of a leaf."""
+        if isinstance(leaf, torch.Tensor):
+            return Leaf(name, _geometry(leaf), None)
+        return Leaf(name, None, leaf)
+
+    def broken(self, leaf: object) -> str | None:
+        """Return what differs, or None."""
+        if isinstance(leaf, torch.Tensor):
+            now = _geometry(leaf)
+            if now == self.tensor:
+                return None
+            return f"{self.name} is {_described(now)}, captured as {_described(self.tensor)}"
+        if self.tensor is None and type(leaf) is type(self.value) and leaf == self.value:
+            return None
+        return f"{self.name} is {leaf!r}, captured as {_described(self.tensor) or repr(self.value)}"
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
+    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
+
+
+def _described(geometry: tuple[object, ...] | None) -> str:
+    if geometry is None:
+        return ""
+    shape, strides, dtype, device, requires_grad = geometry
+    name = str(dtype).removeprefix("torch.")
+    text = f"a {name} tensor of shape {tuple(shape)} and strides {strides} on {device}"  # type: ignore[arg-type]
+    return f"{text} that needs a gradient" if requires_grad else text
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """Entries of namespaces that must hold the same objects.
+
+    Attributes:
+        gets: ``get`` of each namespace.
+        keys: name in it.
+        values: object that it must hold.
+        labels: what to call each.
+    """
+
+    gets: tuple[Callable[[str], object], ...]
+    keys: tuple[str, ...]
+    values: tuple[object, ...]
+    labels: tuple[str, ...]
+
+    @staticmethod
+    def of(rows: Iterable[tuple[Mapping[str, object], str, str]]) -> "Same":
+        """Return the guard of (namespace, key, label) as they are now."""
+        found = list(rows)
+        return Same(
+            tuple(table.get for table, _, _ in found),
+            tuple(key for _, key, _ in found),
+            tuple(table.get(key) for table, key, _ in found),
+            tuple(label for _, _, label in found),
+        )
+
+    def hold(self) -> bool:
+        """Whether all hold."""
+        return all(map(is_, map(call, self.gets, self.keys), self.values))
+
+    def broken(self, before: str, after: str) -> str | None:
+        """Return the label of the first that does not hold, in words, or None."""
+        if self.hold():
+            return None
+        rows = zip(self.gets, self.keys, self.values, self.labels, strict=True)
+        return next(f"{before}{label}{after}" for get, key, value, label in rows if get(key) is not value)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometries:
+    """Tensors of namespaces, which must be of the same shape and dtype and need a gradient as before."""
+
+    gets: tuple[Callable[[str], torch.Tensor], ...]
+    keys: tuple[str, ...]
+    labels: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    dtypes: tuple[torch.dtype, ...]
+    needs: tuple[bool, ...]
+
+    @staticmethod
+    def of(rows: Sequence[tuple[Mapping[str, torch.Tensor | None], str, str]]) -> "Geometries":
+        """Return the guard of (namespace, key, label) as they are now."""
+        tensors = [table[key] for table, key, _ in rows]
+        assert all(tensor is not None for tensor in tensors)
+        return Geometries(
+            tuple(table.get for table, _, _ in rows),  # type: ignore[misc]
+            tuple(key for _, key, _ in rows),
+            tuple(label for _, _, label in rows),
+            tuple(map(_SHAPE, tensors)),
+            tuple(map(_DTYPE, tensors)),
+            tuple(map(_NEEDS, tensors)),
+        )
+
+    def broken(self) -> str | None:
+        """Return the first that differs, in words, or None."""
+        try:
+            tensors = list(map(call, self.gets, self.keys))
+            if not all(map(is_, map(_NEEDS, tensors), self.needs)):
+                return self._words("requires_grad", _NEEDS, tensors, self.needs)
+            if not all(map(is_, map(_DTYPE, tensors), self.dtypes)):
+                return self._words("dtype", _DTYPE, tensors, self.dtypes)
+            if not all(map(eq, map(_SHAPE, tensors), self.shapes)):
+                return self._words("shape", _SHAPE, tensors, self.shapes)
+        except AttributeError:
+            return "a parameter or buffer was removed"
         return None
+
+    def _words(
+        self, what: str, read: Callable[[object], object], now: Sequence[object], then: Sequence[object]
+    ) -> str:
+        for label, tensor, known in zip(self.labels, now, then, strict=True):
+            if read(tensor) != known:
+                return f"{what} of {label} is {read(tensor)}, captured as {known}"
+        raise AssertionError(what)
+
+
+_SHAPE, _DTYPE, _NEEDS = map(attrgetter, ("shape", "dtype", "requires_grad"))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGuard:
+    """A parameter group.
+
+    Attributes:
+        parameters: the objects, in order.
+        flags: entries other than numbers that may change.
+    """
+
+    parameters: tuple[torch.Tensor, ...]
+    flags: tuple[tuple[str, object], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OptimizerGuard:
+    """The optimizer's structure."""
+
+    kind: type
+    groups: tuple[GroupGuard, ...]
+    comparisons: tuple[Comparison, ...]
+    hooks: tuple[int, ...]
+    states: tuple[torch.Tensor, ...]
+
+    def broken(self, optimizer: torch.optim.Optimizer | None) -> str | None:
+        """Return what differs, or None."""
+        if optimizer is None or type(optimizer) is not self.kind:
+            return f"the optimizer is a {type(optimizer).__name__}, captured as {self.kind.__name__}"
+        if len(optimizer.param_groups) != len(self.groups):
+            return f"the optimizer has {len(optimizer.param_groups)} groups, captured as {len(self.groups)}"
+        for index, (group, known) in enumerate(zip(optimizer.param_groups, self.groups, strict=True)):
+            reason = _group_broken(index, group, known)
+            if reason is not None:
+                return reason
+        if step_hooks(optimizer) != self.hooks:
+            return "a step hook of the optimizer was added or removed"
+        if any(parameter not in optimizer.state for parameter in self.states):
+            return "the optimizer's state was cleared"
+        return next((text for c in self.comparisons if (text := _comparison_broken(c, optimizer))), None)
+
+
+def _group_broken(index: int, group: Mapping[str, object], known: GroupGuard) -> str | None:
+    parameters = group["params"]
+    assert isinstance(parameters, list)
+    if len(parameters) != len(known.parameters):
+        return f"group {index} of the optimizer has {len(parameters)} parameters"
+    for now, then in zip(parameters, known.parameters, strict=True):
+        if now is not then:
+            return f"a parameter in group {index} of the optimizer was replaced"
+    for key, value in known.flags:
+        if group.get(key, MISSING) != value:
+            return f"{key} of group {index} of the optimizer is {group.get(key)!r}, captured as {value!r}"
+    return None
+
+
+def _comparison_broken(comparison: Comparison, optimizer: torch.optim.Optimizer) -> str | None:
+    def value(number: HostNumber) -> float:
+        origin = number.operands[0]
+        assert isinstance(origin, Hyperparameter)
+        entry = optimizer.param_groups[origin.group][origin.key]
+        return float(entry if origin.item < 0 else entry[origin.item])
+
+    if comparison.holds(value):
+        return None
+    return "a number of the optimizer's groups (weight_decay, momentum, ..) became zero, or no longer is"
+
+
+def step_hooks(optimizer: torch.optim.Optimizer) -> tuple[int, ...]:
+    """Return the keys of an optimizer's step hooks."""
+    return (*optimizer._optimizer_step_pre_hooks, -1, *optimizer._optimizer_step_post_hooks)
+
+
+@dataclass(frozen=True, eq=False)
+class Guards:
+    """Everything that must hold for a captured program to be the user's.
+
+    Attributes:
+        batch: one a leaf.
+        tree: of the batch's ``(args, kwargs)``.
+        ambient: modes of torch.
+        root: the model.
+        children: every submodule.
+        parameters: every parameter.
+        geometries: shape, dtype and requires_grad of parameters and buffers.
+        plain: Python values that the model's code reads, numbers and texts.
+        entries: the same, for a fast look.
+        copied: Python values that the model's code reads, lists, dicts and sets.
+        unhooked: tables of hooks that are empty.
+        hooks: (table of hooks, its keys) of those that are not.
+        optimizer: None for gradients alone and for inference.
+        graded: parameters that may have a ``.grad``; empty without an optimizer.
+        gradients: whether each of them has one.
+    """
+
+    batch: tuple[Leaf, ...]
+    tree: pytree.TreeSpec
+    ambient: Ambient
+    root: torch.nn.Module
+    children: Same
+    parameters: Same
+    geometries: Geometries
+    plain: tuple[Entry, ...]
+    entries: Same
+    copied: tuple[Entry, ...]
+    unhooked: tuple[Mapping[int, object], ...]
+    hooks: tuple[tuple[Mapping[int, object], tuple[int, ...]], ...]
+    optimizer: OptimizerGuard | None
+    graded: tuple[torch.Tensor, ...]
+    gradients: tuple[bool, ...]
+
+    def check(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
+    ) -> str | None:
+        """Return in words the first thing that is not as it was captured, or None."""
+        return (
+            self._batch(batch)
+            or self._ambient()
+            or self._modules(model)
+            or self._tensors()
+            or self._entries()
+            or (None if self.optimizer is None else self.optimizer.broken(optimizer))
+            or self._gradients()
+        )
+
+    def _batch(self, batch: object) -> str | None:
+        leaves, tree = pytree.tree_flatten(arguments(batch))
+        if tree != self.tree:
+            return "the batch has another structure"
+        for guard, leaf in zip(self.batch, leaves, strict=True):
+            reason = guard.broken(leaf)
+            if reason is not None:
+                return reason
+        return None
+
+    def _ambient(self) -> str | None:
+        now = Ambient.now()
+        if now == self.ambient:
+            return None
+        differ = [n for n in Ambient.__slots__ if getattr(now, n) != getattr(self.ambient, n)]
+        return f"a mode of torch is not as captured: {', '.join(differ)}"
+
+    def _modules(self, model: torch.nn.Module) -> str | None:
+        if model is not self.root:
+            return "the model is another object"
+        if any(map(len, self.unhooked)) or any(tuple(table) != keys for table, keys in self.hooks):
+            return "a hook of a module was added or removed"
+        return self.children.broken("the submodule ", " was replaced")
+
+    def _tensors(self) -> str | None:
+        return self.parameters.broken("the parameter ", " was replaced") or self.geometries.broken()
+
+    def _entries(self) -> str | None:
+        if not self.entries.hold():
+            for found in self.plain:
+                if not found.holds():
+                    return found.words()
+        return next((found.words() for found in self.copied if not found.holds()), None)
+
+    def _gradients(self) -> str | None:
+        if all(map(is_, map(_has_gradient, self.graded), self.gradients)):
+            return None
+        return "a .grad stands before the step that did not, or the other way round"
+
+
+def _has_gradient(parameter: torch.Tensor) -> bool:
+    return parameter.grad is not None
+
+
+def hook_tables(model: torch.nn.Module) -> list[Mapping[int, object]]:
+    """Return every table of hooks of a model, and torch's global ones."""
+    tables: list[Mapping[int, object]] = [getattr(torch_module, f"_global{name}") for name in _HOOKS]
+    return tables + [getattr(module, name) for module in model.modules() for name in _HOOKS]
+
+
+def optimizer_guard(
+    optimizer: torch.optim.Optimizer,
+    comparisons: Sequence[Comparison],
+    states: Sequence[torch.Tensor],
+) -> OptimizerGuard:
+    """Return the guards of an optimizer.
+
+    Args:
+        optimizer: the user's.
+        comparisons: truth tests on its numbers.
+        states: parameters whose state must exist.
+    """
+    groups = tuple(
+        GroupGuard(tuple(group["params"]), tuple((k, v) for k, v in group.items() if _is_flag(k, v)))
+        for group in optimizer.param_groups
+    )
+    return OptimizerGuard(
+        type(optimizer), groups, tuple(comparisons), step_hooks(optimizer), tuple(states)
+    )
+
+
+def _is_flag(key: str, value: object) -> bool:
+    if isinstance(value, bool | str | type(None)):
+        return True
+    return isinstance(value, int) and key not in ("lr", "initial_lr")
+
+
+def batch_guards(batch: FlatBatch) -> tuple[Leaf, ...]:
+    """Return the guards of a batch."""
+    return tuple(map(Leaf.of, batch.names, batch.leaves))

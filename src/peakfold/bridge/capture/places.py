@@ -14,19 +14,22 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 import peakfold
 from peakfold.ir.graph import Origin, Phase
 
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = os.path.join(_STANDARD, "site-packages") + os.sep
 _OTHERS = (
     os.path.dirname(torch.__file__) + os.sep,
     os.path.dirname(peakfold.__file__) + os.sep,
-    os.path.dirname(os.__file__) + os.sep + "contextlib.py",
-    os.path.dirname(os.__file__) + os.sep + "functools.py",
     "<",
 )
 
 
 @cache
 def is_model_code(code: CodeType) -> bool:
-    """Whether code is the user's or a model library's, not torch's or peakfold's."""
-    return not code.co_filename.startswith(_OTHERS)
+    """Whether code is the user's or a model library's: not Python's, torch's or peakfold's."""
+    path = code.co_filename
+    if path.startswith(_STANDARD) and not path.startswith(_INSTALLED):
+        return False
+    return not path.startswith(_OTHERS)
 
 
 def _model_frame() -> FrameType | None:

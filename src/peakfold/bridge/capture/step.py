@@ -32,8 +32,10 @@ from peakfold.bridge.capture.checkpoints import plain_checkpoints
 from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
 from peakfold.bridge.capture.finish import finish
 from peakfold.bridge.capture.gradients import accumulate
-from peakfold.bridge.capture.guards import Guards
+from peakfold.bridge.capture.guarding import guards_of
+from peakfold.bridge.capture.guards import Ambient
 from peakfold.bridge.capture.places import Places
+from peakfold.bridge.capture.reads import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
 from peakfold.bridge.capture.scaling import Scaling
 from peakfold.bridge.capture.update import Shadow, shadow
@@ -52,6 +54,8 @@ class _Trace:
     batch: batches.FlatBatch
     leaves: list[object]
     sources: dict[int, Source]
+    code: ExecutedCode
+    ambient: Ambient
 
     @staticmethod
     def begin(model: torch.nn.Module, batch: batches.FlatBatch) -> "_Trace":
@@ -59,7 +63,8 @@ class _Trace:
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         module = FakeModule.of(model, mode)
         recorder = Recorder(mode, Places({id(m): path for path, m in model.named_modules()}))
-        trace = _Trace(recorder, module, batch, _fake_leaves(batch, mode), {})
+        leaves = _fake_leaves(batch, mode)
+        trace = _Trace(recorder, module, batch, leaves, {}, ExecutedCode(), Ambient.now())
         one_device(module, [leaf for leaf in trace.leaves if isinstance(leaf, torch.Tensor)])
         for name, real, fake in module.parameters:
             trace._add(fake, name, "parameter", Parameter(name))
@@ -138,10 +143,12 @@ def capture_step(
     """
     trace = _Trace.begin(model, batches.flatten(batch))
     recorder, places = trace.recorder, trace.recorder.places
-    step = _Step(trace, optimizer)
-    with trace.running(), torch.enable_grad():
+    step = _Step(trace, optimizer, loss_fn)
+    with trace.running():
         args, kwargs = batches.unflatten(trace.leaves, trace.batch.tree)
-        loss, extra = _split(loss_fn(model, *args, **kwargs))
+        with trace.code.watching():
+            result = loss_fn(model, *args, **kwargs)
+        loss, extra = _split(result)
         _check_loss(loss)
         scaling = Scaling.begin(scaler, recorder, trace.sources) if scaler is not None else None
         places.phase = "backward"
@@ -162,7 +169,7 @@ def capture_step(
     tree = pytree.tree_structure(extra) if extra is not None else None
     places_of = tuple(leaf + 1 if isinstance(leaf, int) else leaf for leaf in leaves)
     named = tuple((name, 1 + len(found) + i) for i, (name, _) in enumerate(gradients_out))
-    return _captured(trace, outputs, tuple(state), tree, places_of, named, step.shadow)
+    return _captured(trace, outputs, tuple(state), tree, places_of, named, step)
 
 
 def capture_inference(module: torch.nn.Module, inputs: object) -> Captured:
@@ -170,11 +177,12 @@ def capture_inference(module: torch.nn.Module, inputs: object) -> Captured:
     trace = _Trace.begin(module, batches.flatten(inputs))
     with trace.running(), torch.no_grad():
         args, kwargs = batches.unflatten(trace.leaves, trace.batch.tree)
-        result = module(*args, **kwargs)
+        with trace.code.watching():
+            result = module(*args, **kwargs)
         state = list(_buffer_states(trace, list(trace.module.buffers_now())))
         outputs, leaves = trace.outputs("outputs", result)
     tree = pytree.tree_structure(result)
-    return _captured(trace, tuple(outputs), tuple(state), tree, tuple(leaves), (), None)
+    return _captured(trace, tuple(outputs), tuple(state), tree, tuple(leaves), (), _Step(trace, None, module))
 
 
 def _captured(
@@ -184,7 +192,7 @@ def _captured(
     tree: pytree.TreeSpec | None,
     leaves: tuple[int | Verbatim, ...],
     gradients: tuple[tuple[str, int], ...],
-    shadow: Shadow | None,
+    step: "_Step",
 ) -> Captured:
     recording = trace.recorder.recording
     graph = finish(recording.inputs, recording.nodes, outputs, state)
@@ -199,6 +207,7 @@ def _captured(
             trace.sources[recording.host_values[float(number)].node] = origin
     sources = tuple(trace.sources[given.id] for given in graph.inputs)
     binding = Binding(sources, trace.batch.tree, tree, leaves, tuple(constants), gradients)
+    shadow = step.shadow
     missing = () if shadow is None else shadow.missing
     undamped = () if shadow is None or not missing else shadow.undamped
     first = tuple(
@@ -206,7 +215,11 @@ def _captured(
         for given, source in zip(graph.inputs, sources, strict=True)
         if isinstance(source, Hyperparameter) and source.key == "dampening" and source.group in undamped
     )
-    return Captured(graph, binding, Guards(), missing, first)
+    guards = guards_of(
+        trace.module.module, step.function, step.optimizer, trace.batch, trace.code, trace.ambient,
+        tuple(recording.book.comparisons.values()), missing,
+    )  # fmt: skip
+    return Captured(graph, binding, guards, missing, first)
 
 
 def _split(result: object) -> tuple[torch.Tensor, object]:
@@ -253,6 +266,7 @@ class _Step:
 
     trace: _Trace
     optimizer: torch.optim.Optimizer | None
+    function: Callable[..., object]
     shadow: Shadow | None = None
 
     def set_gradients(self, gradients: Mapping[str, torch.Tensor]) -> None:

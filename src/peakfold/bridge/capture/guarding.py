@@ -1,0 +1,112 @@
+"""The guards of a capture, from what ran and what it was run on."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
+
+import torch
+
+from peakfold.bridge.capture.batches import FlatBatch
+from peakfold.bridge.capture.captured import Missing
+from peakfold.bridge.capture.guards import (
+    Ambient,
+    Geometries,
+    Guards,
+    OptimizerGuard,
+    Same,
+    batch_guards,
+    hook_tables,
+    optimizer_guard,
+)
+from peakfold.bridge.capture.host import Comparison
+from peakfold.bridge.capture.reads import (
+    Entry,
+    ExecutedCode,
+    closures_read,
+    globals_read,
+    modules_read,
+)
+
+
+def guards_of(
+    model: torch.nn.Module,
+    function: Callable[..., object],
+    optimizer: torch.optim.Optimizer | None,
+    batch: FlatBatch,
+    code: ExecutedCode,
+    ambient: Ambient,
+    comparisons: Sequence[Comparison],
+    missing: Sequence[Missing],
+) -> Guards:
+    """Return the guards of a capture.
+
+    Args:
+        model: the user's, as it was before.
+        function: what was run on the model, e.g. ``loss_fn``.
+        optimizer: the user's, or None.
+        batch: what the function was given.
+        code: the model's code that ran.
+        ambient: modes of torch before the capture.
+        comparisons: truth tests on the optimizer's numbers.
+        missing: optimizer state that is made on the first step.
+    """
+    entries = tuple(
+        _distinct((*modules_read(model, code), *globals_read(code), *closures_read(function, code)))
+    )
+    plain = tuple(entry for entry in entries if not isinstance(entry.value, list | dict | set))
+    tables = hook_tables(model)
+    graded = () if optimizer is None else tuple(model.parameters())
+    return Guards(
+        batch_guards(batch),
+        batch.tree,
+        ambient,
+        model,
+        Same.of(_rows(model, "_modules")),
+        Same.of(_rows(model, "_parameters")),
+        Geometries.of([row for row in _tensors(model) if row[0][row[1]] is not None]),
+        plain,
+        Same.of((entry.table, entry.key, entry.label) for entry in plain),
+        tuple(entry for entry in entries if isinstance(entry.value, list | dict | set)),
+        tuple(table for table in tables if not table),
+        tuple((table, tuple(table)) for table in tables if table),
+        None if optimizer is None else _optimizer(optimizer, comparisons, missing, model),
+        graded,
+        tuple(parameter.grad is not None for parameter in graded),
+    )
+
+
+def _rows(model: torch.nn.Module, attribute: str) -> Iterator[tuple[Mapping[str, object], str, str]]:
+    for path, module in model.named_modules():
+        table: Mapping[str, object] = getattr(module, attribute)
+        for key in table:
+            yield table, key, f"{path}.{key}" if path else key
+
+
+def _tensors(model: torch.nn.Module) -> Iterator[tuple[Mapping[str, torch.Tensor | None], str, str]]:
+    for attribute in ("_parameters", "_buffers"):
+        yield from cast(
+            Iterator[tuple[Mapping[str, torch.Tensor | None], str, str]], _rows(model, attribute)
+        )
+
+
+def _optimizer(
+    optimizer: torch.optim.Optimizer,
+    comparisons: Sequence[Comparison],
+    missing: Sequence[Missing],
+    model: torch.nn.Module,
+) -> OptimizerGuard:
+    return optimizer_guard(optimizer, comparisons, _stateful(optimizer, missing, model))
+
+
+def _stateful(
+    optimizer: torch.optim.Optimizer, missing: Sequence[Missing], model: torch.nn.Module
+) -> list[torch.Tensor]:
+    made = {model.get_parameter(entry.source.parameter) for entry in missing}
+    return [parameter for parameter in optimizer.state if parameter not in made]
+
+
+def _distinct(entries: Sequence[Entry]) -> Iterator[Entry]:
+    seen: set[tuple[int, str]] = set()
+    for entry in entries:
+        if (id(entry.table), entry.key) not in seen:
+            seen.add((id(entry.table), entry.key))
+            yield entry
