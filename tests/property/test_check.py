@@ -77,7 +77,8 @@ def test_damaged_graphs_are_found(graph):
     twice = replace(graph, nodes=(*graph.nodes, graph.nodes[-1]))
     turned = replace(graph, nodes=graph.nodes[::-1])
     assert check_graph(twice)
-    assert len(graph.nodes) < 3 or check_graph(turned)
+    linked = any(value.node in graph.node for node in graph.nodes for value in node.inputs)
+    assert bool(check_graph(turned)) == linked or any(node.op.random for node in graph.nodes)
 
 
 def reads_steps(graph, step):
