@@ -7,9 +7,10 @@ fake parameters and recorded numbers. So every operator of the update is eager's
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -340,6 +341,30 @@ def _undamped(optimizer: torch.optim.Optimizer, fakes: Mapping[int, torch.Tensor
     return tuple(damped)
 
 
-def parameters_of(optimizer: torch.optim.Optimizer) -> tuple[torch.Tensor, ...]:
-    """Return every parameter of an optimizer."""
-    return tuple(cast(Iterator[torch.Tensor], _parameters(optimizer)))
+def mirrored(
+    optimizer: torch.optim.Optimizer, module: FakeModule, mode: FakeTensorMode
+) -> torch.optim.Optimizer:
+    """Return a copy of an optimizer on fake parameters, with the state that it has after a step.
+
+    Call it in the fake mode. Its numbers are the user's own; nothing is recorded.
+    """
+    fakes = module.fake
+    _names(optimizer, module)
+    state = {
+        fakes[id(real)]: {k: fake_of(v) if isinstance(v, torch.Tensor) else v for k, v in held.items()}
+        for real, held in optimizer.state.items()
+    }
+    groups = [
+        {**group, "params": [fakes[id(real)] for real in group["params"]]} for group in optimizer.param_groups
+    ]
+    copy = _copy(optimizer, groups, state)
+    fresh = [p for group in groups for p in group["params"] if not state.get(p)]
+    for parameter in fresh:
+        parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
+    first = _copy(optimizer, groups, copy.state)
+    first.state = copy.state
+    with _Fills(), torch.no_grad():
+        _run(first)
+    for parameter in fresh:
+        parameter.grad = None
+    return copy
