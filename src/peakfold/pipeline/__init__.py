@@ -1,1 +1,21 @@
-"""The stages in order, each named, timed and dumpable."""
+"""The stages in order, each named, timed and dumpable; and the public calls."""
+
+from peakfold.pipeline.api import (
+    estimate,
+    estimate_target,
+    largest_batch,
+    load,
+    optimize_inference,
+    optimize_step,
+    optimize_target,
+)
+
+__all__ = [
+    "estimate",
+    "estimate_target",
+    "largest_batch",
+    "load",
+    "optimize_inference",
+    "optimize_step",
+    "optimize_target",
+]

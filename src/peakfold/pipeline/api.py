@@ -8,9 +8,12 @@ import torch
 
 from peakfold.bridge.runtime.load import load as load_step
 from peakfold.bridge.runtime.step import Step
+from peakfold.pipeline.batch import largest_batch as largest
+from peakfold.pipeline.estimate import estimate as estimate_task
 from peakfold.pipeline.optimize import Outcome, optimize
 from peakfold.pipeline.request import Request, request
 from peakfold.pipeline.task import Task
+from peakfold.report.model import Estimate
 from peakfold.report.progress import Progress, silent
 from peakfold.workloads import Target
 
@@ -90,7 +93,13 @@ def optimize_inference(
     Args:
         module: the module, in the mode that it is to run in.
         inputs: a tuple of positions, a dict of keywords, or one tensor.
-        memory, latency, time_budget, iterations, seed, verify, progress: as in `optimize_step`.
+        memory: budget of the peak, as in `optimize_step`.
+        latency: most time over eager's, as in `optimize_step`.
+        time_budget: wall seconds of the search.
+        iterations: steps of the search, for a plan that depends on the seed alone.
+        seed: of the search.
+        verify: run both programs, compare and measure.
+        progress: told where the work is.
 
     Raises:
         UsageError, CaptureError, InfeasibleError, NotEqualError: as in `optimize_step`.
@@ -101,13 +110,64 @@ def optimize_inference(
         torch.Size([3, 2])
     """
     name = type(module).__name__
-    asked = request(memory, latency, time_budget, iterations, seed, "eager", verify, _device(module), name=name)
+    asked = request(
+        memory, latency, time_budget, iterations, seed, "eager", verify, _device(module), name=name
+    )
     return _checked(optimize(Task(module, None, None, inputs), asked, progress))
 
 
 def optimize_target(target: Target, asked: Request, progress: Progress = silent) -> Outcome:
     """Optimize a target of the command line; a result that is not equal is reported, not raised."""
     return optimize(Task.of(target), asked, progress)
+
+
+def estimate_target(target: Target, device: str, progress: Progress = silent, name: str = "") -> Estimate:
+    """Estimate a target of the command line."""
+    return estimate_task(Task.of(target), device, progress, name)
+
+
+def estimate(
+    model: torch.nn.Module, loss_fn: LossFn, optimizer: torch.optim.Optimizer | None, batch: object
+) -> Estimate:
+    """Return what eager's step will take, by kind, with its own error; nothing is run or allocated.
+
+    Raises:
+        CaptureError: the program cannot be captured.
+
+    Example:
+        >>> model = torch.nn.Linear(8, 1, device="meta")
+        >>> batch = (torch.ones(32, 8, device="meta"),)
+        >>> found = estimate(model, lambda m, x: m(x).sum(), torch.optim.SGD(model.parameters()), batch)
+        >>> found.components["parameters"]
+        36
+    """
+    return estimate_task(Task(model, loss_fn, optimizer, batch), _device(model))
+
+
+def largest_batch(
+    model: torch.nn.Module,
+    loss_fn: LossFn,
+    optimizer: torch.optim.Optimizer | None,
+    batch: object,
+    memory: str | float = "fit",
+    *,
+    progress: Progress = silent,
+) -> int:
+    """Return the largest batch for which a plan within a budget is found; nothing is run.
+
+    Args:
+        model: the module; it may be on the meta device.
+        loss_fn: as in `optimize_step`.
+        optimizer: as in `optimize_step`.
+        batch: a batch of any size, whose tensors have it as their first dimension.
+        memory: bytes, a size, or ``"fit"``: what the device has free.
+        progress: told where it is.
+
+    Raises:
+        UsageError: the batch or the budget cannot be used.
+        InfeasibleError: not even a batch of one fits.
+    """
+    return largest(Task(model, loss_fn, optimizer, batch), memory, progress=progress)
 
 
 def load(path: str | Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Step:

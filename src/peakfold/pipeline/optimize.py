@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from peakfold.bridge.capture import Captured
-from peakfold.bridge.capture.eager_memory import EagerMemory, eager_memory
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.profile import profile
 from peakfold.bridge.runtime.step import Step
@@ -19,6 +18,7 @@ from peakfold.ir.plan import Plan
 from peakfold.ir.text import parse_plan, print_graph, print_plan
 from peakfold.options import Options, from_environment
 from peakfold.pipeline import prove
+from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.machine import environment, free_bytes
 from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.program import Program, emit_plan
@@ -27,7 +27,7 @@ from peakfold.pipeline.request import Request
 from peakfold.pipeline.search import Bounds, find, unsearched
 from peakfold.pipeline.stage import Stages
 from peakfold.pipeline.task import Task
-from peakfold.report.model import Eager, Equality, Report
+from peakfold.report.model import Eager, Equality, Report, Timeline
 from peakfold.report.progress import Progress, silent
 
 ATTEMPTS = 4
@@ -123,16 +123,15 @@ def _tell(stages: Stages, done: int, total: int) -> None:
     stages.progress("profile", done / max(total, 1), f"{done} of {total} operators")
 
 
-def _before(run: _Run, captured: Captured, costs: Costs) -> EagerMemory | None:
+def _before(run: _Run, captured: Captured, costs: Costs) -> Timeline | None:
     """Return eager's memory over the step, predicted; inference has no such loop."""
-    task = run.task
-    if task.loss_fn is None:
+    if run.task.loss_fn is None:
         return None
     with run.stages("capture"):
-        return eager_memory(task.model, task.loss_fn, task.optimizer, task.batch)
+        return timeline_before(run.task, captured.graph, costs)
 
 
-def _eager_peak(run: _Run, before: EagerMemory | None) -> Eager:
+def _eager_peak(run: _Run, before: Timeline | None) -> Eager:
     """Return eager's peak: measured where it may be run, else predicted."""
     predicted = Eager(peak_bytes=None if before is None else before.peak_bytes)
     share = run.asked.memory is not None and run.asked.memory.share is not None
@@ -159,7 +158,7 @@ def _budget(run: _Run, eager: Eager, plain: Program) -> int | None:
     budget = asked.resolve(eager.peak_bytes or 0, free)
     if budget >= plain.timeline.peak:
         run.notes.append(
-            f"the budget asks for nothing: without any recomputation the step takes {plain.timeline.peak:,} bytes"
+            f"the budget asks for nothing: without recomputation the step takes {plain.timeline.peak:,} bytes"
         )
     return budget
 
@@ -171,9 +170,9 @@ class _Tried:
     program: Program
     kept: Kept
     facts: Facts
-    figures: prove.Figures = prove.Figures()
+    figures: prove.Figures = field(default_factory=prove.Figures)
     plain_seconds: float | None = None
-    equality: Equality = Equality()
+    equality: Equality = field(default_factory=Equality)
 
 
 def _within(run: _Run, facts: Facts, plain: Program) -> _Tried:
@@ -236,7 +235,9 @@ def _measure(run: _Run, tried: _Tried, plain: Program) -> _Tried:
 def _tighter(run: _Run, tried: _Tried, plain: Program, bounds: Bounds) -> tuple[Bounds, bool]:
     """Return bounds that make up for what prediction missed, and whether the program fits already."""
     figures, budget, eager = tried.figures, tried.facts.budget, tried.facts.eager
-    assert figures.peak_bytes is not None and figures.cpu_seconds is not None and eager.cpu_seconds
+    assert figures.peak_bytes is not None
+    assert figures.cpu_seconds is not None
+    assert eager.cpu_seconds is not None
     over_memory = budget is not None and figures.peak_bytes > budget
     ratio = figures.cpu_seconds / eager.cpu_seconds
     over_time = run.asked.latency is not None and ratio > run.asked.latency
@@ -259,12 +260,13 @@ def _proved(run: _Run, tried: _Tried) -> _Tried:
 
 def _not_within(run: _Run, tried: _Tried) -> InfeasibleError:
     figures, eager = tried.figures, tried.facts.eager
-    assert figures.cpu_seconds is not None and eager.cpu_seconds
+    assert figures.cpu_seconds is not None
+    assert eager.cpu_seconds is not None
     error = InfeasibleError(
         stage="search",
         what="no plan measured within the limits",
         expected=run.asked.limits.text,
-        got=f"{figures.peak_bytes:,} bytes at {figures.cpu_seconds / eager.cpu_seconds:.3f}x the time of eager",
+        got=f"{figures.peak_bytes:,} bytes at {figures.cpu_seconds / eager.cpu_seconds:.3f}x eager's time",
         hint="allow more memory or more time",
     )
     error.lowest_peak_bytes = figures.peak_bytes or 0

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from peakfold.bridge.capture import Captured
-from peakfold.bridge.capture.eager_memory import EagerMemory
 from peakfold.cost.costs import Costs
 from peakfold.ir.text import print_graph, print_plan
+from peakfold.ops.known import barriers
 from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.prove import Figures
@@ -22,6 +22,7 @@ from peakfold.report.model import (
     SearchSummary,
     StageSeconds,
     Texts,
+    Timeline,
     Timelines,
 )
 from peakfold.report.spans import timeline_of
@@ -43,7 +44,7 @@ class Facts:
     asked: Request
     captured: Captured
     costs: Costs
-    before: EagerMemory | None
+    before: Timeline | None
     eager: Eager
     budget: int | None
 
@@ -93,12 +94,12 @@ def report_of(
         lower_bound_bytes=kept.lower_bound_bytes or None,
         graph=GraphSize(len(graph.nodes), sum(1 for _ in graph.storages())),
         timelines=Timelines(
-            before=None if facts.before is None else facts.before.timeline,
+            before=facts.before,
             after=timeline_of(graph, program.schedule, costs),
         ),
         live_at_peak=live_at_peak(graph, program.schedule, costs),
         decisions=decisions_of(graph, kept.plan, costs),
-        barriers=costs.estimated,
+        barriers=barriers(graph),
         notes=notes,
         environment=environment,
         texts=Texts(print_plan(kept.plan, graph), program.source, print_graph(graph)),
