@@ -48,6 +48,11 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Options:
     )
 
 
+def quiet_profiler() -> None:
+    """Keep torch's profiler from writing its log to the terminal, unless the user has set it."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
 def _flag(name: str, text: str) -> bool:
     if text.lower() in ("", "0", "false", "no", "off"):
         return False

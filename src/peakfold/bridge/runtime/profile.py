@@ -25,13 +25,20 @@ from peakfold.cost.cache import CostCache, Measurement
 from peakfold.cost.costs import Costs, Link
 from peakfold.cost.key import Machine, keys
 from peakfold.cost.roofline import CPU, seconds_of
+from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node
 from peakfold.ir.types import TensorType
 from peakfold.ops.flops import touched
+from peakfold.options import quiet_profiler
 
 Progress = Callable[[int, int], None]
 
+BATCH = 16
 BEGIN, END = "peakfold:begin", "peakfold:end"
+
+
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, PlanError)
+"""What an operator raises that is unknown or does not accept the operands made for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,8 @@ def profile(
     missing = {key: graph.node[node] for node, key in by_node.items() if key not in known}
     if missing:
         with _quiet(threads):
-            cache.put(_measure(graph, missing, effort or Effort(), progress or _silent))
+            for batch in _measure(graph, missing, effort or Effort(), progress or _silent):
+                cache.put(batch)
         known = cache.get_many(by_node.values())
     seconds: dict[int, float] = {}
     workspace: dict[int, int] = {}
@@ -105,17 +113,19 @@ LINK = Link(bandwidth=5e9, latency=20e-6, copy=5e9)
 
 def _measure(
     graph: Graph, missing: Mapping[str, Node], effort: Effort, progress: Progress
-) -> dict[str, Measurement]:
-    """Measure all bytes, then all seconds; an operator that fails is left out."""
+) -> Iterator[dict[str, Measurement]]:
+    """Measure all bytes, then all seconds, and yield batches; an operator that fails is left out."""
     maker = Maker()
-    fitting = {key: node for key, node in missing.items() if _fits(graph, node)}
-    hidden = _hidden_bytes(graph, fitting, maker)
+    hidden = _hidden_bytes(graph, {key: node for key, node in missing.items() if _fits(graph, node)}, maker)
     found: dict[str, Measurement] = {}
     for done, (key, nbytes) in enumerate(hidden.items()):
         progress(done, len(hidden))
-        found[key] = Measurement(_seconds(graph, fitting[key], maker, effort), nbytes)
+        found[key] = Measurement(_seconds(graph, missing[key], maker, effort), nbytes)
+        if len(found) == BATCH:
+            yield found
+            found = {}
+    yield found
     progress(len(hidden), len(hidden))
-    return found
 
 
 def _fits(graph: Graph, node: Node) -> bool:
@@ -129,6 +139,7 @@ def _fits(graph: Graph, node: Node) -> bool:
 def _hidden_bytes(graph: Graph, nodes: Mapping[str, Node], maker: Maker) -> dict[str, int]:
     """Return the hidden bytes by key, from one recording of all operators; those that fail are absent."""
     ran: list[str] = []
+    quiet_profiler()
     with torch_profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         for key, node in nodes.items():
             if _runs(graph, node, maker):
@@ -144,11 +155,11 @@ def _output_bytes(node: Node) -> int:
 
 def _runs(graph: Graph, node: Node, maker: Maker) -> bool:
     """Run an operator to warm up, then between two marks; say whether it ran at all."""
-    operator = overload(node.op.name)
-    args, kwargs = maker.call(graph, node)
     try:
+        operator = overload(node.op.name)
+        args, kwargs = maker.call(graph, node)
         operator(*args, **kwargs)
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+    except FAILURES:
         return False
     with record_function(BEGIN):
         pass
