@@ -14,6 +14,7 @@ BIN := .venv/bin
 STAMP := .venv/ready-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 EXTRAS := ilp,bench,test,check,docs
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIP_INSTALL := $(PIP) install $(if $(CI),--quiet) --constraint constraints.txt
 # one thread a process: the tests count bytes and compare bits, several processes share the cores
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
@@ -29,9 +30,9 @@ $(STAMP):
 	  { echo "peakfold needs Python >= 3.11; make PYTHON=/path/to/python3 names one" >&2; exit 1; }
 	@echo "setting up .venv: torch and the rest (some minutes, once)"
 	$(PYTHON) -m venv .venv
-	$(PIP) install --quiet --constraint constraints.txt hatchling editables
-	$(PIP) install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
+	$(PIP_INSTALL) hatchling editables
+	$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(PIP_INSTALL) --no-build-isolation --editable '.[$(EXTRAS)]'
 	@rm -f .venv/ready-*
 	@touch $@
 
