@@ -9,7 +9,7 @@ import torch
 from peakfold.bridge.runtime.load import load as load_step
 from peakfold.bridge.runtime.step import Step
 from peakfold.pipeline.batch import largest_batch as largest
-from peakfold.pipeline.estimate import estimate as estimate_task
+from peakfold.pipeline.forecast import estimate as estimate_task
 from peakfold.pipeline.optimize import Outcome, optimize
 from peakfold.pipeline.request import Request, request
 from peakfold.pipeline.task import Task
