@@ -209,6 +209,14 @@ def test_options_of_a_workload(options, text):
     assert text_of("unet", **options) == text
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+def test_device_that_is_not_there(device):
+    text = text_of("unet", size="tiny", device=device)
+    assert text.startswith(
+        f"target: the device is not there\n  at: {device}\n  expected: cpu, meta or cuda\n  got: "
+    )
+
+
 def test_resnet_has_no_dropout():
     assert text_of("resnet50", size="tiny", dropout=0.1) == (
         "target: resnet50 has no dropout\n  expected: dropout 0\n  got: 0.1"

@@ -51,6 +51,24 @@ def test_accumulation_is_equal_up_to_the_order_of_sums(name, peer):
     torch.testing.assert_close(state, eager_state, rtol=1e-5, atol=1e-7)
 
 
+def test_a_mapping_is_split_and_what_is_no_sample_goes_to_every_chunk():
+    def target() -> Target:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batch = {"x": torch.randn(5, 3), "mask": {"y": torch.ones(5)}, "scale": torch.tensor(2.0), "power": 2}
+        return Target(model, loss_fn, optimizer, batch)
+
+    def loss_fn(model, *, x, mask, scale, power):
+        out = model(x)
+        return (scale * out.squeeze(1) * mask["y"]).pow(power).mean(), {"out": out}
+
+    peers = catalog((torch.nn.Linear,), 5)
+    one, two = target(), target()
+    torch.testing.assert_close(peers["accumulate-2"](one)(), peers["eager"](two)())
+    torch.testing.assert_close(one.model.state_dict(), two.model.state_dict())
+
+
 def test_uneven_chunks_are_weighted():
     (losses, _), (eager_losses, _) = both("bert", peers_of("bert", 3)["accumulate-2"], batch=3)
     torch.testing.assert_close(losses, eager_losses)

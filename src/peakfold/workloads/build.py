@@ -50,13 +50,13 @@ def build(
         optimizer: ``"sgd"``, ``"momentum"``, ``"adam"`` or ``"adamw"``.
         dropout: the probability at every dropout of the model; ``resnet50`` has none.
         attention: ``"eager"`` or ``"sdpa"``; None is the workload's own.
-        device: ``"meta"`` makes no storage at all.
+        device: a device of torch; ``"meta"`` makes no storage at all. The numbers are drawn on the CPU.
         batch: samples in the batch; None is the size's own.
         seed: of weights and batch. Torch's global random state stays as it was.
         dtype: of parameters and images; None is float32, bfloat16 for ``paper`` of ``gptneo`` and ``btlm``.
 
     Raises:
-        UsageError: an unknown name or value, or transformers or MONAI are missing.
+        UsageError: an unknown name or value, a device that is not there, or a missing extra.
 
     Example:
         >>> target = build("gptneo", "paper", device="meta")
@@ -67,6 +67,7 @@ def build(
     make_optimizer = _choose("optimizer", optimizer, OPTIMIZERS)
     attention = _attention(name, attention)
     _check_numbers(dropout, batch)
+    _check_device(device)
     if dropout and isinstance(spec, ResNetSize):
         raise UsageError("target", f"{name} has no dropout", got=str(dropout), expected="dropout 0")
     models = _models()
@@ -140,3 +141,11 @@ def _check_numbers(dropout: float, batch: int | None) -> None:
         )
     if batch is not None and batch < 1:
         raise UsageError("target", "the batch is too small", expected="at least 1 sample", got=str(batch))
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError("target", "the device is not there", device, "cpu, meta or cuda", reason) from error
