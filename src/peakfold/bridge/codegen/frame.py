@@ -116,6 +116,7 @@ class Frame:
             made.nbytes = 0
             return []
         taken = self._storages.pop(self._latest.pop(root))
+        made.nbytes = taken.nbytes
         self._forget(taken)
         return list(taken.names.values())
 

@@ -49,7 +49,7 @@ class Binder:
     def __init__(self, compiled: Compiled, subject: Subject) -> None:
         self._compiled = compiled
         self._subject = subject
-        self._links: list[tuple[Mapping[str, object], str, object]] = []
+        self._links: dict[tuple[int, str], tuple[Mapping[str, object], str, object]] = {}
         pairs = list(zip(compiled.graph.inputs, compiled.binding.sources, strict=True))
         self._tensors = [
             (given.name, self._fetch(source, given.type)) for given, source in pairs if _is_tensor(given.type)
@@ -60,11 +60,14 @@ class Binder:
             if not _is_tensor(given.type)
         ]
         names = {given.id: given.name for given in compiled.graph.inputs}
+        self._missing = [
+            (missing, self._held(missing.source.parameter, "_parameters")) for missing in compiled.missing
+        ]
         self._first = {names[id_]: number for id_, number in compiled.first_scalars}
 
     def is_current(self) -> bool:
         """Whether no module on the way to a parameter or buffer has been replaced since."""
-        return all(modules.get(name) is child for modules, name, child in self._links)
+        return all(modules.get(name) is child for modules, name, child in self._links.values())
 
     def fetch(self, leaves: list[object]) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         """Return (tensors, numbers) by input name; makes optimizer state that is missing.
@@ -82,25 +85,22 @@ class Binder:
     def _make_missing(self) -> bool:
         """Make the optimizer's state where it is missing; return whether any was."""
         made = False
-        for missing in self._compiled.missing:
-            state = self._state(missing.source.parameter)
+        for missing, parameter in self._missing:
+            state = self._state_of(parameter)
             if state.get(missing.source.key) is None:
                 state[missing.source.key] = self._start(missing)
                 made = True
         return made
 
-    def _state(self, parameter: str) -> dict[str, object]:
+    def _state_of(self, parameter: Fetch) -> dict[str, object]:
         optimizer = self._subject.optimizer
         assert optimizer is not None
-        state: dict[str, object] = optimizer.state[self._parameter(parameter)]
+        state: dict[str, object] = optimizer.state[cast(torch.Tensor, parameter([]))]
         return state
-
-    def _parameter(self, name: str) -> torch.Tensor:
-        return self._subject.model.get_parameter(name)
 
     def _start(self, missing: Missing) -> torch.Tensor:
         if missing.like:
-            parameter = self._parameter(missing.like).detach()
+            parameter = self._subject.model.get_parameter(missing.like).detach()
             return torch.full_like(
                 parameter, missing.value, dtype=missing.dtype, memory_format=torch.preserve_format
             )
@@ -131,7 +131,7 @@ class Binder:
         for part in path:
             child = module._modules[part]
             assert child is not None
-            self._links.append((module._modules, part, child))
+            self._links[id(module), part] = (module._modules, part, child)
             module = child
         holder: Mapping[str, object] = getattr(module, table)
         return lambda leaves: holder[attribute]

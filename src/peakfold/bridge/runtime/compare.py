@@ -76,9 +76,13 @@ def _floors(results: Sequence[Result]) -> dict[Role, float]:
 def _scale(tensor: torch.Tensor) -> float:
     if not tensor.numel():
         return 0.0
-    magnitudes = tensor.detach().abs().double()
+    magnitudes = _numbers(tensor).abs()
     finite = magnitudes[magnitudes.isfinite()]
     return float(finite.max()) if finite.numel() else 0.0
+
+
+def _numbers(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def _differing(
@@ -119,7 +123,7 @@ def error_of(original: torch.Tensor, found: torch.Tensor, floor: float = 0.0) ->
     """
     if original.dtype != found.dtype or original.shape != found.shape:
         return float("inf")
-    left, right = (tensor.detach().to(torch.float64) for tensor in (original, found))
+    left, right = _numbers(original), _numbers(found)
     alike = (left == right) | (left.isnan() & right.isnan())
     gap = torch.where(alike, 0.0, (left - right).abs())
     if not gap.isfinite().all():
