@@ -33,7 +33,10 @@ class Figures:
 
 
 def make_step(task: Task, program: Program) -> Step:
-    """Return the step of a program on the objects of a task, which must be those of its capture or a copy."""
+    """Return the step of a program on copies of the objects that it was captured from.
+
+    Its guards are those that do not ask for the very objects of the capture.
+    """
     made = compiled(
         program.captured,
         program.plan,
@@ -43,7 +46,7 @@ def make_step(task: Task, program: Program) -> Step:
         task.batch,
         inference=task.loss_fn is None,
     )
-    return Step(task.subject, made)
+    return Step(task.subject, replace(made, guards=made.portable))
 
 
 def eager_call(task: Task) -> Callable[[], object]:
