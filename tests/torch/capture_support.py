@@ -93,8 +93,10 @@ def equal_steps(capture, model, loss_fn, make_optimizer, batch, steps=3, between
     for made in scalers:
         if made is not None:
             made._lazy_init_scale_growth_tracker(torch.device("cpu"))
-    captured = capture(model, loss_fn, ours, batch) if scaler is None else capture(
-        model, loss_fn, ours, batch, scaler=scalers[0]
+    captured = (
+        capture(model, loss_fn, ours, batch)
+        if scaler is None
+        else capture(model, loss_fn, ours, batch, scaler=scalers[0])
     )
     torch.manual_seed(7)
     mine = torch.get_rng_state()
@@ -116,9 +118,7 @@ def equal_steps(capture, model, loss_fn, make_optimizer, batch, steps=3, between
 
 
 def assert_same_state(model, twin, ours, theirs):
-    for (name, left), (_, right) in zip(
-        model.state_dict().items(), twin.state_dict().items(), strict=True
-    ):
+    for (name, left), (_, right) in zip(model.state_dict().items(), twin.state_dict().items(), strict=True):
         assert same(left, right), name
     names = [name for name, _ in model.named_parameters()]
     for name, left, right in zip(names, model.parameters(), twin.parameters(), strict=True):

@@ -45,9 +45,7 @@ def arguments(batch: object) -> tuple[tuple[object, ...], dict[str, object]]:
     return (batch,), {}
 
 
-def unflatten(
-    leaves: list[object], tree: pytree.TreeSpec
-) -> tuple[tuple[object, ...], dict[str, object]]:
+def unflatten(leaves: list[object], tree: pytree.TreeSpec) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return ``(args, kwargs)`` of leaves."""
     return cast(tuple[tuple[object, ...], dict[str, object]], pytree.tree_unflatten(leaves, tree))
 

@@ -220,9 +220,7 @@ class _Watch(TorchDispatchMode):
     def result(self) -> EagerMemory:
         """Return what has been seen."""
         steps = self._lives.steps
-        held = [
-            replace(life.block, end=len(steps) if life.end < 0 else life.end) for life in self._lives.all
-        ]
+        held = [replace(life.block, end=len(steps) if life.end < 0 else life.end) for life in self._lives.all]
         blocks = [block for block in (*held, *self._hidden) if block.start < block.end]
         return EagerMemory(tuple(steps), tuple(sorted(blocks, key=lambda block: block.start)))
 

@@ -56,9 +56,7 @@ def _operation(node: Node) -> str:
 def _owners(nodes: tuple[Node, ...], inputs: tuple[Input, ...]) -> dict[int, str]:
     """Return the parameter that each node of the update works for."""
     owner = {given.id: given.name for given in inputs if given.kind == "parameter"}
-    owner |= {
-        given.id: given.name.rpartition(".")[0] for given in inputs if given.kind == "optimizer"
-    }
+    owner |= {given.id: given.name.rpartition(".")[0] for given in inputs if given.kind == "optimizer"}
     for node in nodes:
         if node.origin.phase != "update":
             continue

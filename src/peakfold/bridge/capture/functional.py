@@ -10,6 +10,7 @@ aten = torch.ops.aten
 
 _IRREGULAR: Mapping[str, torch._ops.OpOverload] = {
     "aten::bernoulli_.float": aten.bernoulli.p,
+    "aten::bernoulli_.Tensor": aten.bernoulli.Tensor,
     "aten::normal_": aten.normal_functional.default,
     "aten::_amp_foreach_non_finite_check_and_unscale_": (
         aten._amp_foreach_non_finite_check_and_unscale.default
@@ -21,6 +22,9 @@ SILENT: Mapping[torch._ops.OpOverload, torch._ops.OpOverload] = {
     aten.native_batch_norm.default: aten._native_batch_norm_legit_functional.default,
 }
 """Operators that write into arguments which their schema does not mark."""
+
+DRAWS_IN_LOGICAL_ORDER = frozenset((aten.bernoulli.p, aten.bernoulli.Tensor))
+"""Functional draws that give a contiguous tensor, whereas the in-place ones keep strides."""
 
 _DRAWS: frozenset[str] = frozenset(
     ("aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_scaled_dot_product_flash_attention",

@@ -83,9 +83,7 @@ def _rows(model: torch.nn.Module, attribute: str) -> Iterator[tuple[Mapping[str,
 
 def _tensors(model: torch.nn.Module) -> Iterator[tuple[Mapping[str, torch.Tensor | None], str, str]]:
     for attribute in ("_parameters", "_buffers"):
-        yield from cast(
-            Iterator[tuple[Mapping[str, torch.Tensor | None], str, str]], _rows(model, attribute)
-        )
+        yield from cast(Iterator[tuple[Mapping[str, torch.Tensor | None], str, str]], _rows(model, attribute))
 
 
 def _optimizer(

@@ -372,9 +372,7 @@ def optimizer_guard(
         GroupGuard(tuple(group["params"]), tuple((k, v) for k, v in group.items() if _is_flag(k, v)))
         for group in optimizer.param_groups
     )
-    return OptimizerGuard(
-        type(optimizer), groups, tuple(comparisons), step_hooks(optimizer), tuple(states)
-    )
+    return OptimizerGuard(type(optimizer), groups, tuple(comparisons), step_hooks(optimizer), tuple(states))
 
 
 def _is_flag(key: str, value: object) -> bool:

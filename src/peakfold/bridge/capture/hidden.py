@@ -30,9 +30,7 @@ def measured(graph: Graph, workspace: Mapping[int, int]) -> Hidden:
     """
     known = {_signature(graph, node): workspace.get(node.id, 0) for node in graph.nodes if not node.is_host}
 
-    def hidden(
-        op: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> int:
+    def hidden(op: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> int:
         shapes = tuple(tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor))
         return known.get((str(op), shapes), 0)
 

@@ -157,9 +157,7 @@ class HostBook:
         found = self.find(operand) if isinstance(operand, float) else None
         return operand if found is None else found
 
-    def _register(
-        self, op: str, operands: tuple[object, ...], tag: float, real: float | None
-    ) -> HostNumber:
+    def _register(self, op: str, operands: tuple[object, ...], tag: float, real: float | None) -> HostNumber:
         known = self.numbers.get(tag)
         if known is not None:
             return known

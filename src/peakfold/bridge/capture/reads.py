@@ -122,9 +122,7 @@ def _named(table: Mapping[str, object], name: str, label: str, names: frozenset[
     yield from attributes_read(table[name], label, names)
 
 
-def attributes_read(
-    value: object, label: str, names: frozenset[str], depth: int = 3
-) -> Iterator[Entry]:
+def attributes_read(value: object, label: str, names: frozenset[str], depth: int = 3) -> Iterator[Entry]:
     """Yield the plain attributes of a module, class or object that have one of some names.
 
     Args:

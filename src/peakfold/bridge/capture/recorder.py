@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from peakfold.bridge.capture.arguments import argument, ordered, recognised, tensor_type
-from peakfold.bridge.capture.functional import NEW, SILENT, draws, functional, inverse
+from peakfold.bridge.capture.functional import DRAWS_IN_LOGICAL_ORDER, NEW, SILENT, draws, functional, inverse
 from peakfold.bridge.capture.host import HostBook, HostNumber
 from peakfold.bridge.capture.places import Places, model_line
 from peakfold.bridge.capture.storage import HOLE, Geometry, Storages, View, ViewCall, fill
@@ -221,12 +221,10 @@ class Recorder(TorchDispatchMode):
             made = op(*(fake() if callable(fake) else fake for fake in fakes))
         args = tuple(argument(value, self) for value in values)
         alias = self._shared(made, fakes, values)
-        return self._append(_op(op), args, (), (tensor_type(made),), (alias,)), made
+        return self._append(_op(op, values), args, (), (tensor_type(made),), (alias,)), made
 
     @staticmethod
-    def _shared(
-        made: torch.Tensor, fakes: tuple[object, ...], values: tuple[object, ...]
-    ) -> Value | None:
+    def _shared(made: torch.Tensor, fakes: tuple[object, ...], values: tuple[object, ...]) -> Value | None:
         for fake, value in zip(fakes, values, strict=True):
             if isinstance(fake, torch.Tensor) and isinstance(value, Value) and _same_storage(fake, made):
                 return value
@@ -341,7 +339,9 @@ class Recorder(TorchDispatchMode):
         call = ViewCall(func, holed, kwargs, tuple(map(Geometry.of, outputs)))
         for index, output in enumerate(outputs):
             if output is not source:
-                self.recording.storages.keep(output, View(above.cell, call.outputs[index], above, call, index))
+                self.recording.storages.keep(
+                    output, View(above.cell, call.outputs[index], above, call, index)
+                )
         self._read(View(above.cell, call.outputs[0], above, call, 0))
 
     def _record(
@@ -376,18 +376,32 @@ class Recorder(TorchDispatchMode):
                 hint="write the result into a new tensor",
             )
         targets = _targets(func, args, kwargs)
+        if pure in DRAWS_IN_LOGICAL_ORDER and not targets[0].is_contiguous():
+            return self._draw_in_memory_order(pure, targets[0], args)
         outs = {a.name for a in func._schema.arguments if a.is_out}
         kept = {name: value for name, value in kwargs.items() if name not in outs}
-        outputs = _tensors(self._run(pure, args, kept))
-        node = self._record(pure, args, kept, outputs)
-        written = outputs[-len(targets):] if outs else outputs
+        full = _completed(func, pure, args)
+        outputs = _tensors(self._run(pure, full, kept))
+        node = self._record(pure, full, kept, outputs)
+        written = outputs[-len(targets) :] if outs else outputs
         for index, (target, output) in enumerate(zip(targets, written, strict=True)):
             self.write(target, Value(node, index), output)
         return _returned(func, args, kwargs)
 
-    def _view_in_place(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> object:
+    def _draw_in_memory_order(
+        self, pure: OpOverload, target: torch.Tensor, args: tuple[object, ...]
+    ) -> torch.Tensor:
+        """Record a draw into a tensor that is not contiguous, which eager fills as it lies in memory."""
+        order = sorted(range(target.dim()), key=lambda dim: -target.stride(dim))
+        back = sorted(range(target.dim()), key=order.__getitem__)
+        permute = aten.permute.default
+        value, fake = self._compute(permute, (self.value(target), order), (target, order))
+        value, fake = self._compute(pure, (value, *args[1:]), (fake, *args[1:]))
+        value, fake = self._compute(permute, (value, back), (fake, back))
+        self.write(target, value, fake)
+        return target
+
+    def _view_in_place(self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         target = args[0]
         assert isinstance(target, torch.Tensor)
         above = self._view(target)
@@ -422,9 +436,7 @@ def composite(name: str) -> bool:
     return has(name, "CompositeImplicitAutograd") and not (has(name, "CPU") or has(name, "CUDA"))
 
 
-def _op(
-    func: OpOverload, args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None
-) -> Op:
+def _op(func: OpOverload, args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None) -> Op:
     names = [a.name for a in func._schema.arguments]
     random = draws(func, {**dict(zip(names, args, strict=False)), **(kwargs or {})}) if args else False
     return Op(str(func), pure=not random, random=random)
@@ -455,15 +467,20 @@ def _tensors(result: object) -> list[torch.Tensor | None]:
     return []
 
 
-def _targets(
-    func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> list[torch.Tensor]:
+def _targets(func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for place, schema in enumerate(func._schema.arguments):
         if schema.is_write:
             given = args[place] if place < len(args) else kwargs.get(schema.name)
             found.extend(_tensors(given))
     return found
+
+
+def _completed(func: OpOverload, pure: OpOverload, args: tuple[object, ...]) -> tuple[object, ...]:
+    """Return arguments with the defaults that the in-place form has and the functional one has not."""
+    needed = [a.name for a in pure._schema.arguments if not a.has_default_value() and not a.kwarg_only]
+    rest = [a for a in func._schema.arguments if not a.kwarg_only][len(args) : len(needed)]
+    return (*args, *(a.default_value for a in rest))
 
 
 def _returned(func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
@@ -478,12 +495,18 @@ def each(
     """Run an operator on lists as one on each element, as torch does on CPU."""
     name = func._schema.name.removeprefix("aten::_foreach_")
     packet = getattr(aten, {"norm": "linalg_vector_norm"}.get(name, name))
-    lists = [arg for arg in args if isinstance(arg, list | tuple)]
+    if name.startswith(("addcmul", "addcdiv")) and len(args) > 3:
+        args, kwargs = args[:3], {**kwargs, "value": args[3]}
+    count = len(next(arg for arg in args if isinstance(arg, list | tuple)))
     rows = [
-        packet(*(arg[i] if isinstance(arg, list | tuple) else arg for arg in args), **kwargs)
-        for i in range(len(lists[0]))
+        packet(*(_at(arg, i) for arg in args), **{key: _at(arg, i) for key, arg in kwargs.items()})
+        for i in range(count)
     ]
     return None if func._schema.is_mutable else rows
+
+
+def _at(arg: object, index: int) -> object:
+    return arg[index] if isinstance(arg, list | tuple) else arg
 
 
 def data_dependent(what: str) -> CaptureError:
@@ -504,4 +527,3 @@ def _control_flow(func: object) -> CaptureError:
         where=model_line(),
         hint="write both branches and choose with torch.where",
     )
-

@@ -162,7 +162,7 @@ def capture_step(
         if optimizer is not None:
             step.update(optimizer)
         buffers = list(trace.module.buffers_now())
-        state = step.state(buffers, scaling)
+        state = list(step.state(buffers, scaling))
         found, leaves = trace.outputs("outputs", extra)
         gradients_out = [] if optimizer is not None else step.gradient_outputs()
     outputs = (Output("loss", recorder.value(loss)), *found, *(out for _, out in gradients_out))
@@ -290,8 +290,11 @@ class _Step:
         """Yield what the program replaces."""
         yield from _buffer_states(self.trace, buffers)
         pairs: list[State] = []
-        for name, _, fake in self.trace.module.parameters:
+        for name, real, fake in self.trace.module.parameters:
             pairs += self._pair(Parameter(name), fake)
+            if self.optimizer is None and real.grad is not None:
+                assert fake.grad is not None
+                pairs += self._pair(GradientOf(name), fake.grad)
         if self.shadow is not None:
             for source, tensor in self.shadow.state_now():
                 pairs += self._pair(source, tensor)
@@ -312,9 +315,7 @@ class _Step:
         ]
 
 
-def _buffer_states(
-    trace: _Trace, buffers: list[tuple[str, torch.Tensor, torch.Tensor]]
-) -> Iterator[State]:
+def _buffer_states(trace: _Trace, buffers: list[tuple[str, torch.Tensor, torch.Tensor]]) -> Iterator[State]:
     for name, _, tensor in buffers:
         value = trace.recorder.value(tensor)
         given = trace.input_of(BufferOf(name))

@@ -98,9 +98,7 @@ def refused(optimizer: torch.optim.Optimizer, got: str) -> CaptureError:
     )
 
 
-def shadow(
-    optimizer: torch.optim.Optimizer, module: FakeModule, recorder: Recorder
-) -> Shadow:
+def shadow(optimizer: torch.optim.Optimizer, module: FakeModule, recorder: Recorder) -> Shadow:
     """Make the shadow of an optimizer; the fake parameters have their gradients by now."""
     names = _names(optimizer, module)
     fakes = module.fake

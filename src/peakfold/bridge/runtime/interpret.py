@@ -22,6 +22,10 @@ HOST: Mapping[str, Callable[..., Any]] = {
 """What ``host.<name>`` computes, on Python numbers."""
 
 
+READ_GRAD_MODE = frozenset(("aten.mkldnn_rnn_layer.default",))
+"""Operators whose kernels keep something for the backward pass only where grad mode is on."""
+
+
 @cache
 def operator_of(name: str) -> Callable[..., Any]:
     """Return the function of an operator's name.
@@ -54,12 +58,14 @@ def interpret(
         tensors: one an input that is a tensor, by input id; none is written into.
         scalars: one an input that is a host number, by input id.
     """
-    values: dict[Value, Any] = {Value(id): given for id, given in (*tensors.items(), *scalars.items())}
+    values: dict[Value, Any] = {Value(id): given for id, given in scalars.items()}
+    values |= {Value(id): given.detach() for id, given in tensors.items()}
     with torch.no_grad():
         for node in graph.nodes:
             args = [_real(arg, values) for arg in node.args]
             kwargs = {name: _real(arg, values) for name, arg in node.kwargs}
-            result = pytree.tree_leaves(operator_of(node.op.name)(*args, **kwargs))
+            with torch.set_grad_enabled(node.op.name in READ_GRAD_MODE):
+                result = pytree.tree_leaves(operator_of(node.op.name)(*args, **kwargs))
             values.update(zip(node.outputs, result, strict=True))
     return values
 
