@@ -32,10 +32,10 @@ def run_demo(output: Output, size: str, memory: str, time_budget: float) -> Sequ
     output.check()
     console = output.tables
     reports = [_one(name, output, size, memory, time_budget) for name in MODELS]
-    render_many(reports, console)
     _write(reports, output, f"{memory} of the memory")
+    render_many(reports, console)
     if output.folder is not None:
-        console.print(f"the picture: {output.folder / PAGE}", markup=False, highlight=False)
+        console.print(f"the picture: {output.folder / PAGE}", markup=False, highlight=False, soft_wrap=True)
     return reports
 
 

@@ -1,5 +1,6 @@
 """The command line: reads options, calls the pipeline, shows the report."""
 
+import os
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -125,8 +126,8 @@ def estimate(
     output.check()
     with Reporter(output.progress) as progress:
         found = calls.estimate(_chosen(target, size, optimizer, device, seed, "eager"), progress)
-    render_estimate(found, output.tables)
     output.write(found)
+    render_estimate(found, output.tables)
 
 
 @app.command()
@@ -156,8 +157,8 @@ def verify(folder: FolderOf, json: JsonOf = None) -> None:
     output = Output(json)
     output.check()
     report = _run(dict(saved.request), (saved.limits.memory_bytes, None, 0.0, 0), saved.texts.plan, output)
-    output.tables.print(verdict_line(equality(report.equal)))
     output.write(report)
+    output.tables.print(verdict_line(equality(report.equal)))
     _require_equal(report)
 
 
@@ -220,8 +221,9 @@ def _device(name: str) -> str:
 def _optimize(chosen: dict[str, str], limits: Limits, plan: str | None, output: Output) -> None:
     output.check()
     report = _run(chosen, limits, plan, output)
-    render_terminal(report, output.tables)
     output.write(report)
+    render_terminal(report, output.tables)
+    output.tell()
     _require_equal(report)
 
 
@@ -260,4 +262,5 @@ def _require_equal(report: Report) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes to stderr at every start
     raise SystemExit(guarded(app, arguments))

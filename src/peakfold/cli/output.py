@@ -45,6 +45,11 @@ class Output:
         if self.json is not None and self.json != STDOUT:
             write_files(Path(self.json).parent, {})
 
+    def tell(self) -> None:
+        """Say where the files are."""
+        if self.folder is not None:
+            self.tables.print(f"written to {self.folder}", markup=False, highlight=False, soft_wrap=True)
+
     def write(self, result: Report | Estimate) -> None:
         """Write what was asked for.
 
@@ -53,7 +58,6 @@ class Output:
         """
         if self.folder is not None and isinstance(result, Report):
             write_folder(result, self.folder)
-            self.tables.print(f"written to {self.folder}", markup=False, highlight=False)
         if self.json == STDOUT:
             print(to_json(result), end="", flush=True)
         elif self.json is not None:

@@ -58,13 +58,14 @@ class _Lines:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._stage = ""
+        self._stage = self._note = ""
         self._said = 0.0
 
     def say(self, stage: str, done: float, note: str) -> None:
         now = time.monotonic()
-        if stage == self._stage and now - self._said < QUIET_SECONDS:
+        begins = stage != self._stage or (done == 0 and note != self._note)
+        if done >= 1 or not (begins or now - self._said >= QUIET_SECONDS):
             return
-        begins, self._stage, self._said = stage != self._stage, stage, now
+        self._stage, self._note, self._said = stage, note, now
         share = "" if begins else f" {done:.0%}"
         self._console.print(f"{stage}{share}{': ' + note if note else ''}", markup=False, highlight=False)

@@ -71,8 +71,8 @@ def render_live(live: Sequence[LiveTensor], console: Console, rows: int = ROWS) 
     for tensor in live[:rows]:
         why = f"{tensor.source}: {tensor.why}" if tensor.source else tensor.why
         name = Text(tensor.name).append(f"\n  {why}", style="dim")
-        again = "cannot" if tensor.recompute_seconds is None else seconds_text(tensor.recompute_seconds)
-        table.add_row(name, bytes_text(tensor.nbytes), again)
+        again = tensor.freeing if tensor.recompute_seconds is None else seconds_text(tensor.recompute_seconds)
+        table.add_row(name, bytes_text(tensor.nbytes), Text(again))
     rest = live[rows:]
     if rest:
         table.add_row(f"and {len(rest)} more", bytes_text(sum(tensor.nbytes for tensor in rest)), "")

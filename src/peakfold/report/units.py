@@ -12,7 +12,7 @@ def bytes_text(nbytes: int | None) -> str:
         return "-"
     if nbytes >= 10e9:
         return f"{nbytes / 1e9:.2f} GB"
-    if nbytes >= 1e5:
+    if nbytes >= 1e6:
         return f"{nbytes / 1e6:.1f} MB"
     return f"{nbytes / 1e3:.1f} kB" if nbytes >= 1e3 else f"{nbytes} B"
 
