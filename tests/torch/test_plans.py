@@ -142,7 +142,9 @@ def make_step(plan_of, schedule_of=lambda graph, schedule: schedule, source_of=s
         subject = Subject(target.model, target.optimizer, target.scaler)
 
         def program(batch):
-            captured = capture_step(target.model, target.loss_fn, target.optimizer, batch)
+            captured = capture_step(
+                target.model, target.loss_fn, target.optimizer, batch, scaler=target.scaler
+            )
             plan = plan_of(captured.graph)
             schedule = schedule_of(captured.graph, lower(captured.graph, plan))
             source = source_of(emit(captured.graph, schedule))
@@ -185,6 +187,38 @@ def test_gradients_alone_add_to_what_is_there():
     target = transformer()
     target = Target(target.model, target.loss_fn, None, target.batch)
     found = verify(target, make_step(PLANS["random 1"]), steps=3)
+    assert found.ok, found
+
+
+@pytest.mark.parametrize("factor", [4.0, 1e30])
+def test_bfloat16_and_a_gradient_scaler(factor):
+    """A scale of 1e30 makes gradients infinite: no update, and the scale is halved."""
+    plain = transformer()
+
+    def loss_fn(model, tokens, labels):
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(tokens)
+        return functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten()), logits
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=factor, growth_interval=2)
+    target = Target(plain.model, loss_fn, plain.optimizer, plain.batch, scaler)
+    found = verify(target, make_step(PLANS["random 1"]))
+    assert found.ok, found
+
+
+def test_groups_frozen_parameters_and_parameters_without_gradient():
+    model = Transformer()
+    model.unused = torch.nn.Linear(2, 2)
+    model.blocks[0].norm.requires_grad_(False)
+    groups = [
+        {"params": model.blocks[0].parameters(), "lr": 0.1, "weight_decay": 0.0},
+        {"params": [*model.blocks[1].parameters(), *model.unused.parameters()], "lr": 0.01},
+        {"params": [model.embed.weight], "momentum": 0.5, "nesterov": True},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=0.2, weight_decay=0.1)
+    tied = transformer()
+    target = Target(model, tied.loss_fn, optimizer, tied.batch)
+    found = verify(target, make_step(PLANS["random 1"]))
     assert found.ok, found
 
 

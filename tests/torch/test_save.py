@@ -4,11 +4,13 @@ import zipfile
 import pytest
 import torch
 from tests.torch.programs import tiny_compiled, tiny_target
+from tests.torch.test_plans import make_step, random_plan, transformer
 
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.load import load
+from peakfold.bridge.runtime.measure import eager_step
 from peakfold.bridge.runtime.step import Step
-from peakfold.errors import CacheError, PlanError
+from peakfold.errors import CacheError, CaptureError, PlanError
 
 
 @pytest.fixture
@@ -100,6 +102,40 @@ def test_a_flag_of_the_optimizer_is_seen(saved):
     model, _, _, _ = tiny_target()
     with pytest.raises(PlanError, match="flags in them"):
         load(saved, model, torch.optim.SGD([model.fc.weight], lr=0.1, maximize=True))
+
+
+def test_a_number_that_becomes_zero_is_seen(saved):
+    model, _, _, batch = tiny_target()
+    optimizer = torch.optim.SGD([model.fc.weight], lr=0.1)
+    step = load(saved, model, optimizer)
+    optimizer.param_groups[0]["weight_decay"] = 0.1
+    with pytest.raises(CaptureError, match="flags in them"):
+        step(*batch)
+
+
+def test_a_captured_step_is_saved_whole(tmp_path):
+    losses = []
+    for loaded in (False, True):
+        target = transformer("adamw")
+        if loaded:
+            step = load(tmp_path / "step", target.model, target.optimizer)
+        else:
+            step = make_step(lambda graph: random_plan(graph, 1))(target)
+            step.save(tmp_path / "step")
+        torch.manual_seed(1)
+        losses.append([*(step(target.batch) for _ in range(3)), step.outputs["logits"]])
+    assert all(map(torch.equal, *losses))
+
+
+def test_state_that_neither_the_optimizer_nor_the_step_has(tmp_path):
+    target = transformer("adamw")
+    eager_step(target.model, target.loss_fn, target.optimizer, target.batch)()
+    make_step(lambda graph: random_plan(graph, 1))(target).save(tmp_path / "step")
+    fresh = transformer("adamw")
+    with pytest.raises(PlanError, match="load its state_dict first"):
+        load(tmp_path / "step", fresh.model, fresh.optimizer)
+    fresh.optimizer.load_state_dict(target.optimizer.state_dict())
+    load(tmp_path / "step", fresh.model, fresh.optimizer)(fresh.batch)
 
 
 def test_a_folder_that_is_not_there(tmp_path):

@@ -189,16 +189,12 @@ def _compute(frame: Frame, streams: Streams, step: Compute, note: str) -> Iterat
     before = frame.live
     names = frame.define(node, step.run)
     ended = [name for reuse in step.reuses for name in frame.take(node, step.run, reuse)]
-    lines = call(*streams.call(step.run, frame.function(function), arguments), prefix=_targets(node, names))
+    prefix = f"{operators.targets(node.op.name, names)} = "
+    lines = call(*streams.call(step.run, frame.function(function), arguments), prefix)
     yield from lines[:-1]
     yield margin(lines[-1], frame.live - before, frame.live) + note
     yield from deletion(ended)
     yield from streams.after(step.run)
-
-
-def _targets(node: Node, names: list[str]) -> str:
-    listed = len(names) == 1 and operators.returns_sequence(node.op.name)
-    return f"{', '.join(names)}{',' if listed else ''} = "
 
 
 def _free(frame: Frame, steps: list[Free]) -> Iterator[str]:

@@ -31,6 +31,26 @@ def returns_sequence(name: str) -> bool:
     return len(returns) > 1 or (len(returns) == 1 and isinstance(returns[0].type, torch.ListType))
 
 
+def targets(name: str, names: list[str]) -> str:
+    """Return the left side of an assignment that gives each output a name; a list is unpacked.
+
+    Example:
+        >>> targets("aten.topk.default", ["x", "i"]), targets("aten.split.Tensor", ["x"])
+        ('x, i', 'x,')
+        >>> targets("aten._amp_foreach_non_finite_check_and_unscale.default", ["g", "h", "found"])
+        '(g, h), found'
+    """
+    lists = [isinstance(one.type, torch.ListType) for one in overload(name)._schema.returns]
+    if not any(lists):
+        return ", ".join(names)
+    at, after = lists.index(True), len(lists) - lists.index(True) - 1
+    end = len(names) - after
+    inner = ", ".join(names[at:end]) + ("," if end - at == 1 else "")
+    if len(lists) == 1:
+        return inner
+    return ", ".join((*names[:at], f"({inner})", *names[end:]))
+
+
 def reference(name: str) -> str:
     """Return the Python text that names an overload.
 

@@ -32,8 +32,8 @@ def margin(line: str, change: int, live: int) -> str:
     """Return a line with the bytes that it takes or gives back, and the bytes that then live.
 
     Example:
-        >>> margin("    x = f()", 4000, 12_000)[-30:]
-        '#   +4.00 kB |     12.00 kB   '
+        >>> margin("    x = f()", 4000, 12_000).split()
+        ['x', '=', 'f()', '#', '+4.00', 'kB', '|', '12.00', 'kB']
     """
     sign = "+" if change > 0 else ""
     text = f"{sign}{bytes_text(change)}" if change else ""

@@ -123,7 +123,8 @@ class Binder:
         if isinstance(source, Constant):
             constant = self._compiled.binding.constants[source.index]
             return lambda leaves: constant
-        return self._scaler_state(source)
+        assert isinstance(kind, TensorType)
+        return self._scaler_state(source, kind)
 
     def _held(self, name: str, table: str) -> Fetch:
         *path, attribute = name.split(".")
@@ -162,7 +163,7 @@ class Binder:
             return lambda leaves: optimizer.param_groups[source.group][source.key]
         return lambda leaves: optimizer.param_groups[source.group][source.key][source.item]
 
-    def _scaler_state(self, source: ScalerState) -> Fetch:
+    def _scaler_state(self, source: ScalerState, kind: TensorType) -> Fetch:
         scaler = self._subject.scaler
         if scaler is None:
             raise CaptureError(
@@ -172,7 +173,14 @@ class Binder:
                 hint="pass scaler=",
             )
         attribute = {"scale": "_scale", "growth_tracker": "_growth_tracker"}[source.key]
-        return lambda leaves: getattr(scaler, attribute)
+        device = torch.device(kind.device)
+
+        def fetch(leaves: list[object]) -> object:
+            if getattr(scaler, attribute) is None:
+                scaler._lazy_init_scale_growth_tracker(device)
+            return getattr(scaler, attribute)
+
+        return fetch
 
 
 def _is_tensor(kind: object) -> bool:

@@ -10,7 +10,7 @@ from typing import cast
 
 import torch
 
-from peakfold.bridge.capture.binding import Binding, BufferOf, Parameter, Source
+from peakfold.bridge.capture.binding import Binding, BufferOf, OptimizerState, Parameter, Source
 from peakfold.bridge.capture.captured import Missing
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.codec import decode
@@ -57,8 +57,10 @@ def _read(path: Path, subject: Subject) -> Compiled:
         saved = _parse(parts)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, PeakfoldError) as error:
         raise _corrupt(path, str(error).splitlines()[0]) from error
-    reason = _other_model(saved.graph, saved.binding, subject) or saved.portable.check_model(
-        subject.model, subject.optimizer
+    reason = (
+        _other_model(saved.graph, saved.binding, subject)
+        or saved.portable.check_model(subject.model, subject.optimizer)
+        or _absent_state(saved, subject)
     )
     if reason is not None:
         raise PlanError(
@@ -158,3 +160,17 @@ def _mismatch(given: Input, source: Source, held: Mapping[str, torch.Tensor]) ->
     now = (tuple(tensor.shape), tensor.stride(), str(tensor.dtype), str(tensor.device))
     then = (given.type.shape, given.type.strides, f"torch.{given.type.dtype}", given.type.device)
     return None if now == then else f"{source.name} is {now} instead of {then}"
+
+
+def _absent_state(saved: Compiled, subject: Subject) -> str | None:
+    """Return which optimizer state the program reads that is neither there nor made by it, or None."""
+    made = {missing.source for missing in saved.missing}
+    for source in saved.binding.sources:
+        if not isinstance(source, OptimizerState) or source in made or subject.optimizer is None:
+            continue
+        state = subject.optimizer.state.get(subject.model.get_parameter(source.parameter), {})
+        if not isinstance(state.get(source.key), torch.Tensor):
+            return (
+                f"no {source.key} of {source.parameter} in the optimizer's state: load its state_dict first"
+            )
+    return None

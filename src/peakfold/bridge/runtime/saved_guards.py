@@ -1,13 +1,14 @@
 """When a saved program holds: what can be checked without the code that it was captured from."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import flatten
 
-_FLAGS = (bool, str, type(None))
+_FLAGS = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Group:
 
     Attributes:
         parameters: names, in order.
-        flags: entries that decide what the optimizer computes: booleans, texts and None.
+        flags: entries that decide what the optimizer computes: booleans, texts and None; of a number,
+            whether it is zero.
     """
 
     parameters: tuple[str, ...]
@@ -137,7 +139,12 @@ def _groups(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> 
     return tuple(
         Group(
             tuple(names.get(parameter, "") for parameter in group["params"]),
-            tuple((key, entry) for key, entry in sorted(group.items()) if isinstance(entry, _FLAGS)),
+            tuple((key, _flag(entry)) for key, entry in sorted(group.items()) if isinstance(entry, _FLAGS)),
         )
         for group in optimizer.param_groups
     )
+
+
+def _flag(entry: bool | float | str | None) -> bool | str | None:
+    is_number = isinstance(entry, int | float) and not isinstance(entry, bool)
+    return entry == 0 if is_number else cast(bool | str | None, entry)
