@@ -23,3 +23,14 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 # docstrings are tested by pytest, in the namespace of their module; here only the examples of the pages
 doctest_test_doctest_blocks = ""
+doctest_global_setup = """
+import os, tempfile
+folder = tempfile.TemporaryDirectory()
+os.environ["PEAKFOLD_CACHE"] = folder.name
+back = os.getcwd()
+os.chdir(folder.name)
+"""
+doctest_global_cleanup = """
+os.chdir(back)
+folder.cleanup()
+"""
