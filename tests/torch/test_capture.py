@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
-from capture_support import assert_same_state, eager, equal_steps, run, same
+from tests.torch.capture_support import assert_same_state, eager, equal_steps, run, same
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

@@ -24,16 +24,26 @@ class Reader(Protocol):
         """Return the recorded host number with these bits."""
 
 
+def check_dense(tensor: torch.Tensor | None) -> None:
+    """Refuse a tensor that is not dense."""
+    if tensor is not None and tensor.layout is not torch.strided:
+        raise _not_dense(tensor)
+
+
+def _not_dense(tensor: torch.Tensor) -> CaptureError:
+    return CaptureError(
+        stage="capture",
+        what=f"a tensor of layout {tensor.layout} and type {tensor.dtype} is not supported",
+        expected=f"dense tensors of {', '.join(DTYPE_BYTES)}",
+        hint="for nn.Embedding, leave sparse=False",
+    )
+
+
 def tensor_type(tensor: torch.Tensor) -> TensorType:
     """Return the type of a dense tensor."""
     name = str(tensor.dtype).removeprefix("torch.")
     if tensor.layout is not torch.strided or name not in DTYPE_BYTES:
-        raise CaptureError(
-            stage="capture",
-            what=f"a tensor of layout {tensor.layout} and type {tensor.dtype} is not supported",
-            expected="dense tensors",
-            hint="for nn.Embedding, leave sparse=False",
-        )
+        raise _not_dense(tensor)
     return TensorType(tuple(tensor.shape), name, str(tensor.device), tensor.stride())
 
 

@@ -1,5 +1,6 @@
 """Where in the user's program an operator runs: module, source line, phase."""
 
+import linecache
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 import peakfold
+from peakfold.errors import CaptureError, PeakfoldError
 from peakfold.ir.graph import Origin, Phase
 
 _STANDARD = os.path.dirname(os.__file__) + os.sep
@@ -47,13 +49,42 @@ def model_source() -> str:
 
 def model_line() -> str:
     """Return file, line and text of the innermost line of the model's code that runs now."""
-    import linecache
-
     frame = _model_frame()
-    if frame is None:
-        return ""
-    path, line = frame.f_code.co_filename, frame.f_lineno
-    return f"{path}:{line}: {linecache.getline(path, line).strip()}"
+    return "" if frame is None else _line(frame.f_code, frame.f_lineno)
+
+
+def _line(code: CodeType, line: int) -> str:
+    return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
+
+
+@contextmanager
+def users_errors(what: str) -> Iterator[None]:
+    """Turn what the user's code raises into a CaptureError that names its line.
+
+    Args:
+        what: what was running, e.g. ``"the forward pass"``.
+    """
+    try:
+        yield
+    except PeakfoldError:
+        raise
+    except Exception as error:
+        raise CaptureError(
+            stage="capture",
+            what=f"{what} fails",
+            where=_raised_at(error),
+            got=f"{type(error).__name__}: {error}",
+            hint="run the step eagerly: if it works there, it needs the values of tensors somewhere",
+        ) from error
+
+
+def _raised_at(error: Exception) -> str:
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        if is_model_code(trace.tb_frame.f_code):
+            place = _line(trace.tb_frame.f_code, trace.tb_lineno)
+        trace = trace.tb_next
+    return place
 
 
 @dataclass

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from peakfold.bridge.capture.arguments import argument, ordered, recognised, tensor_type
+from peakfold.bridge.capture.arguments import argument, check_dense, ordered, recognised, tensor_type
 from peakfold.bridge.capture.functional import DRAWS_IN_LOGICAL_ORDER, NEW, SILENT, draws, functional, inverse
 from peakfold.bridge.capture.host import HostBook, HostNumber
 from peakfold.bridge.capture.places import Places, model_line
@@ -65,6 +65,8 @@ class Recording:
 
 class Recorder(TorchDispatchMode):
     """Records operators on fake tensors; stands on top of a `FakeTensorMode`."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, fake: FakeTensorMode, places: Places) -> None:
         super().__init__()
@@ -255,10 +257,10 @@ class Recorder(TorchDispatchMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         keywords = dict(kwargs or {})
-        if func.namespace in ("prim", "profiler"):
-            return func(*args, **keywords)
         if not isinstance(func, OpOverload):
             raise _control_flow(func)
+        if func.namespace in ("prim", "profiler"):
+            return func(*args, **keywords)
         if func is aten._local_scalar_dense.default:
             return self._number(args)
         if composite(func.name()):
@@ -303,6 +305,8 @@ class Recorder(TorchDispatchMode):
         outputs = _tensors(result)
         if not any(isinstance(output, torch.Tensor) for output in outputs):
             return result
+        for output in outputs:
+            check_dense(output)
         if func in _SAME:
             return self._fold(args[0], result)
         shared = self._shared_argument(args, next(x for x in outputs if x is not None))

@@ -34,7 +34,7 @@ from peakfold.bridge.capture.finish import finish
 from peakfold.bridge.capture.gradients import accumulate
 from peakfold.bridge.capture.guarding import guards_of
 from peakfold.bridge.capture.guards import Ambient
-from peakfold.bridge.capture.places import Places
+from peakfold.bridge.capture.places import Places, users_errors
 from peakfold.bridge.capture.reads import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
 from peakfold.bridge.capture.scaling import Scaling
@@ -146,7 +146,7 @@ def capture_step(
     step = _Step(trace, optimizer, loss_fn)
     with trace.running():
         args, kwargs = batches.unflatten(trace.leaves, trace.batch.tree)
-        with trace.code.watching():
+        with trace.code.watching(), users_errors("the forward pass"):
             result = loss_fn(model, *args, **kwargs)
         loss, extra = _split(result)
         _check_loss(loss)
@@ -177,7 +177,7 @@ def capture_inference(module: torch.nn.Module, inputs: object) -> Captured:
     trace = _Trace.begin(module, batches.flatten(inputs))
     with trace.running(), torch.no_grad():
         args, kwargs = batches.unflatten(trace.leaves, trace.batch.tree)
-        with trace.code.watching():
+        with trace.code.watching(), users_errors("the forward pass"):
             result = module(*args, **kwargs)
         state = list(_buffer_states(trace, list(trace.module.buffers_now())))
         outputs, leaves = trace.outputs("outputs", result)
@@ -256,7 +256,8 @@ def _check_loss(loss: torch.Tensor) -> None:
 
 def _backward(trace: _Trace, loss: torch.Tensor) -> dict[str, torch.Tensor]:
     wanted = [(name, real, fake) for name, real, fake in trace.module.parameters if fake.requires_grad]
-    found = torch.autograd.grad(loss, [fake for _, _, fake in wanted], allow_unused=True)
+    with users_errors("the backward pass"):
+        found = torch.autograd.grad(loss, [fake for _, _, fake in wanted], allow_unused=True)
     return accumulate(trace.recorder, wanted, found, trace.sources)
 
 

@@ -51,8 +51,11 @@ class Shadow:
         """Yield each state with the tensor that holds it now."""
         for fake, state in self.optimizer.state.items():
             for key, tensor in state.items():
-                if isinstance(tensor, torch.Tensor):
-                    yield OptimizerState(self.names[id(fake)], key), tensor
+                source = OptimizerState(self.names[id(fake)], key)
+                if source in self.states:
+                    yield source, tensor
+                elif tensor is not None:
+                    raise refused(self.optimizer, f"state {key!r} is made on a later step than the first")
 
 
 class HostReads(TorchFunctionMode):
@@ -255,6 +258,15 @@ class _FirstValues(dict[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         self.first.setdefault(key, (value, self.fills.of(value)))
         super().__setitem__(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
 
 
 def _missing(

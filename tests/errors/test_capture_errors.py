@@ -1,0 +1,258 @@
+"""What capture says about programs that cannot be one graph."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from peakfold.bridge.capture import capture_inference, capture_step
+from peakfold.errors import CaptureError
+
+BATCH = (torch.zeros(4, 6), torch.zeros(4, 3))
+OFFER = "pass optimizer=None: the step leaves gradients, and the optimizer runs by itself"
+
+
+def message(loss_fn, model=None, make=None, batch=BATCH):
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3) if model is None else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if make is None else make(model)
+    with pytest.raises(CaptureError) as caught:
+        capture_step(model, loss_fn, optimizer, batch)
+    assert caught.value.exit_code == 4
+    return re.sub(rf"{re.escape(str(Path(__file__).resolve()))}:\d+", "FILE:LINE", str(caught.value))
+
+
+def mse(model, x, y):
+    return F.mse_loss(model(x), y)
+
+
+def by_item(model, x, y):
+    loss = mse(model, x, y)
+    return loss * 2 if loss.item() > 1 else loss
+
+
+def by_truth(model, x, y):
+    loss = mse(model, x, y)
+    if loss > 1:
+        return loss * 2
+    return loss
+
+
+def by_shape(model, x, y):
+    return model(x)[y > 0].sum()
+
+
+def by_list(model, x, y):
+    return model(x).sum() * y.tolist()[0][0]
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "line"),
+    [
+        (by_item, "return loss * 2 if loss.item() > 1 else loss"),
+        (by_truth, "if loss > 1:"),
+        (by_list, "return model(x).sum() * y.tolist()[0][0]"),
+    ],
+)
+def test_python_that_reads_values(loss_fn, line):
+    assert message(loss_fn) == (
+        "capture: a value of a tensor is read to decide what Python does\n"
+        f"  at: FILE:LINE: {line}\n"
+        "  expected: control flow and shapes that depend on shapes and Python values only\n"
+        "  next: use torch.where or masks, or move this out of the captured function"
+    )
+
+
+def test_shapes_that_depend_on_values():
+    assert message(by_shape) == (
+        "capture: the shape or value that aten.index.Tensor gives depends on its data\n"
+        "  at: FILE:LINE: return model(x)[y > 0].sum()\n"
+        "  expected: control flow and shapes that depend on shapes and Python values only\n"
+        "  next: use torch.where or masks, or move this out of the captured function"
+    )
+
+
+def test_inference_that_reads_values():
+    class Branch(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(CaptureError, match=r"test_capture_errors.py:\d+: return x if x.sum\(\) > 0 else -x"):
+        capture_inference(Branch(), torch.zeros(3))
+
+
+def test_control_flow_operators():
+    def loss(model, x, y):
+        return torch.cond(x.sum() > 0, lambda v: v.sin(), lambda v: v.cos(), (model(x),)).sum()
+
+    assert "control flow operator cond cannot be part of one graph" in message(loss)
+
+
+def test_a_loss_that_is_no_scalar():
+    assert message(lambda model, x, y: model(x)) == (
+        "capture: the loss is not a scalar\n"
+        "  expected: a tensor of one element\n"
+        "  got: shape (4, 3)\n"
+        "  next: reduce it: loss.mean() or loss.sum()"
+    )
+
+
+def test_a_loss_that_is_no_tensor():
+    assert message(lambda model, x, y: {"loss": model(x).sum()}) == (
+        "capture: loss_fn does not return a loss\n"
+        "  expected: a scalar tensor, or (loss, outputs)\n"
+        "  got: a dict\n"
+        "  next: for a Hugging Face model: return model(**batch).loss"
+    )
+
+
+def test_a_loss_that_needs_no_gradient():
+    assert message(lambda model, x, y: mse(model, x, y).detach()) == (
+        "capture: the loss needs no gradient\n"
+        "  expected: a loss that depends on a parameter with requires_grad=True\n"
+        "  next: check for detach(), torch.no_grad(), and frozen parameters"
+    )
+
+
+def test_optimizers_that_need_a_closure():
+    text = message(mse, make=lambda m: torch.optim.LBFGS(m.parameters()))
+    assert text.startswith("capture: the optimizer LBFGS cannot be captured\n")
+    assert text.endswith(f"  next: {OFFER}")
+
+
+def test_optimizers_that_branch_on_their_step():
+    assert message(mse, make=lambda m: torch.optim.RAdam(m.parameters())) == (
+        "capture: the optimizer decides control flow by a number that is read from a tensor\n"
+        "  expected: decisions by numbers of param_groups only\n"
+        f"  next: {OFFER}"
+    )
+
+
+def test_fused_optimizers():
+    assert message(mse, make=lambda m: torch.optim.AdamW(m.parameters(), fused=True)) == (
+        "capture: the optimizer AdamW cannot be captured\n"
+        "  expected: an optimizer whose step() needs gradients only, and whose state is tensors\n"
+        "  got: fused=True\n"
+        f"  next: {OFFER}"
+    )
+
+
+class Counting(torch.optim.Optimizer):
+    def __init__(self, parameters, work):
+        super().__init__(parameters, {"lr": 0.1})
+        self.work = work
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            self.work(self.state[parameter], parameter, self.param_groups[0]["lr"])
+
+
+@pytest.mark.parametrize(
+    ("work", "got"),
+    [
+        (lambda state, p, lr: state.update(step=state.get("step", 0) + 1), "state 'step' is a int"),
+        (lambda state, p, lr: state.__setitem__("step", 1), "state 'step' is a int"),
+        (
+            lambda state, p, lr: state.__setitem__("b", p.grad.clone()),
+            "state 'b' is made from the first gradients",
+        ),
+    ],
+)
+def test_optimizer_state_that_is_no_tensor_or_not_known(work, got):
+    assert f"  got: {got}\n" in message(mse, make=lambda m: Counting(m.parameters(), work))
+
+
+def test_numbers_that_cannot_be_followed():
+    import math
+
+    def work(state, p, lr):
+        p.add_(p.grad, alpha=-math.exp(lr))
+
+    text = message(mse, make=lambda m: Counting(m.parameters(), work))
+    assert text.startswith("capture: the optimizer computes a number in a way that cannot be followed: ")
+    assert text.endswith(f"  next: {OFFER}")
+
+
+def test_optimizers_of_other_parameters():
+    other = nn.Linear(2, 2)
+    assert message(mse, make=lambda m: torch.optim.SGD(other.parameters(), lr=0.1)) == (
+        "capture: the optimizer updates a tensor that is not a parameter of the model\n"
+        "  expected: parameters of the model\n"
+        "  got: a tensor of shape (2, 2)\n"
+        "  next: make the optimizer from model.parameters() of the model that is passed"
+    )
+
+
+def test_parameters_held_elsewhere():
+    model = nn.Linear(6, 3)
+    weight = model.weight
+    text = message(lambda m, x, y: F.mse_loss(m(x) @ weight @ weight.t(), y), model)
+    assert text.startswith("capture: parameter weight is used through an object that is not the module's")
+
+
+def test_sparse_gradients():
+    class Sparse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(5, 3, sparse=True)
+
+        def forward(self, x):
+            return self.embed(x)
+
+    text = message(lambda m, x: m(x).sum(), Sparse(), batch=torch.zeros(2, dtype=torch.long))
+    assert "next: for nn.Embedding, leave sparse=False" in text
+
+
+def test_counters_in_python():
+    class Counter(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return super().forward(x)
+
+    model = Counter(6, 3)
+    model.calls = 3
+    assert message(mse, model) == (
+        "capture: the forward pass changes the Python attribute calls\n"
+        "  expected: a forward pass that changes tensors only\n"
+        "  got: 3 before, 4 after\n"
+        "  next: make it a buffer (register_buffer), or count outside of the model"
+    )
+    assert model.calls == 3
+
+
+def test_batch_norm_in_a_checkpoint():
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+    for reentrant in (True, False):
+        text = message(lambda m, x, y, r=reentrant: F.mse_loss(checkpoint(m, x, use_reentrant=r), y), model)
+        assert text.startswith("capture: a checkpointed function writes into buffers, which torch then does")
+        assert text.endswith("next: remove torch.utils.checkpoint: recomputation is planned for you")
+
+
+def test_code_that_fails_by_itself():
+    text = message(lambda model, x, y: model(y).sum())
+    assert text.startswith(
+        "capture: the forward pass fails\n"
+        "  at: FILE:LINE: text = message(lambda model, x, y: model(y).sum())\n"
+        "  got: RuntimeError: "
+    )
+
+
+def test_mixed_devices():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    model = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3))
+    with FakeTensorMode():
+        model[1].weight = nn.Parameter(torch.empty(3, 3, device="cuda"))
+    assert message(mse, model) == (
+        "capture: the model and its batch are on more than one device\n"
+        "  expected: everything on cpu, where parameter 0.weight is\n"
+        "  got: parameter 1.weight on cuda:0\n"
+        "  next: move it: .to('cpu')"
+    )
