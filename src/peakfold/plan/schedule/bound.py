@@ -27,6 +27,7 @@ values a planner may or may not compute again, so the bound holds for all plans.
 """
 
 import heapq
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -143,5 +144,5 @@ class _Game:
 
 
 def _rows(begin: Sequence[int], items: Sequence[int]) -> Iterator[Sequence[int]]:
-    for low, high in zip(begin, begin[1:], strict=False):
+    for low, high in itertools.pairwise(begin):
         yield items[low:high]

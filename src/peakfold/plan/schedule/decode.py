@@ -5,13 +5,17 @@ them equal. The order of work: base runs (with repeated ones before them), updat
 pass backwards over all runs that finds each death and sums the live bytes.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
+import numpy.typing as npt
 
 from peakfold.plan.schedule.arrays import Bytes, Flags, Floats, Ints
 from peakfold.plan.schedule.frame import Frame
+from peakfold.plan.schedule.kernel import compiled
+
+Modes = npt.NDArray[np.int8]
 
 KEEP, DROP = 0, 2
 DONE = -2
@@ -192,8 +196,8 @@ def scratch(code: Code) -> Scratch:
     )
 
 
-@numba.njit(cache=True)
-def decode(code, scratch, modes, target, limit):
+@compiled
+def decode(code: Code, scratch: Scratch, modes: Modes, target: float, limit: float) -> Outcome:
     """Return the Outcome of a vector of modes.
 
     Args:
@@ -213,8 +217,8 @@ def decode(code, scratch, modes, target, limit):
     return Outcome(length, peak, seconds, excess, at)
 
 
-@numba.njit(cache=True)
-def _base_runs(code, scratch, modes, limit):
+@compiled
+def _base_runs(code: Code, scratch: Scratch, modes: Modes, limit: float) -> tuple[int, float]:
     base, rank, producer, seconds_of = code.base, code.rank, code.producer, code.seconds
     need_begin, need = code.need_begin, code.need
     made_begin, made = code.made_begin, code.made
@@ -260,17 +264,29 @@ def _base_runs(code, scratch, modes, limit):
     return length, seconds
 
 
-@numba.njit(cache=True)
-def _mode(use_begin, use_gap, gaps, producer, next_use, modes, v):
+@compiled
+def _mode(
+    use_begin: Ints, use_gap: Ints, gaps: int, producer: Ints, next_use: Ints, modes: Modes, v: int
+) -> int:
     """The mode of the gap or tail that a storage is in."""
     use = next_use[v]
     if use < use_begin[v + 1]:
-        return modes[use_gap[use]]
-    return modes[gaps + producer[v]]
+        return int(modes[use_gap[use]])
+    return int(modes[gaps + producer[v]])
 
 
-@numba.njit(cache=True)
-def _missing(need_begin, need, producer, at_hand, mark, stack, found, step, stamp):
+@compiled
+def _missing(
+    need_begin: Ints,
+    need: Ints,
+    producer: Ints,
+    at_hand: Flags,
+    mark: Ints,
+    stack: Ints,
+    found: Ints,
+    step: int,
+    stamp: int,
+) -> int:
     """Collect in ``found`` the steps to run again before ``step``; return how many."""
     count = 0
     depth = 0
@@ -292,8 +308,8 @@ def _missing(need_begin, need, producer, at_hand, mark, stack, found, step, stam
         item = stack[depth]
 
 
-@numba.njit(cache=True)
-def _sort_by_rank(base, rank, mark, found, count, stamp):
+@compiled
+def _sort_by_rank(base: Ints, rank: Ints, mark: Ints, found: Ints, count: int, stamp: int) -> None:
     """Put the marked steps in base order: by insertion where they are few, by a scan otherwise."""
     if count > FEW:
         place = rank[found[0]]
@@ -316,8 +332,8 @@ def _sort_by_rank(base, rank, mark, found, count, stamp):
         found[j + 1] = step
 
 
-@numba.njit(cache=True)
-def _with_updates(code, scratch, length):
+@compiled
+def _with_updates(code: Code, scratch: Scratch, length: int) -> int:
     """Copy the base runs to ``runs`` with the update cones between them; return how many."""
     base_runs, runs, mark, late = scratch.base_runs, scratch.runs, scratch.mark, code.late
     head, link, cone_begin, cone = scratch.head, scratch.link, code.cone_begin, code.cone
@@ -348,8 +364,8 @@ def _with_updates(code, scratch, length):
     return out
 
 
-@numba.njit(cache=True)
-def _note(runs, length, state_begin, state, first, last_read):
+@compiled
+def _note(runs: Ints, length: int, state_begin: Ints, state: Ints, first: Ints, last_read: Ints) -> None:
     """Note the first run of each step and the last read of each state input."""
     first[:] = -1
     last_read[:] = -1
@@ -361,8 +377,8 @@ def _note(runs, length, state_begin, state, first, last_read):
             last_read[state[j]] = at
 
 
-@numba.njit(cache=True)
-def _ready(code, scratch, length):
+@compiled
+def _ready(code: Code, scratch: Scratch, length: int) -> None:
     """List in ``head`` and ``link``, for each run, the cones that are ready after it."""
     first, last_read, head, link = scratch.first, scratch.last_read, scratch.head, scratch.link
     target_pair, target_begin, target_maker = code.target_pair, code.target_begin, code.target_maker
@@ -376,8 +392,8 @@ def _ready(code, scratch, length):
         head[at + 1] = i
 
 
-@numba.njit(cache=True)
-def _place_states(code, scratch, length):
+@compiled
+def _place_states(code: Code, scratch: Scratch, length: int) -> int:
     """Find which new values are written in place, and after which runs the others are copied.
 
     Returns the bytes that live at the end beyond the inputs.
@@ -409,8 +425,8 @@ def _place_states(code, scratch, length):
     return live
 
 
-@numba.njit(cache=True)
-def _profile(code, scratch, length, target):
+@compiled
+def _profile(code: Code, scratch: Scratch, length: int, target: float) -> tuple[int, float, int]:
     """Walk the runs backwards: deaths, live bytes, peak and excess."""
     runs, during, needed, head, link = (
         scratch.runs,
@@ -480,9 +496,9 @@ def _ways(frame: Frame, step: int) -> list[tuple[int, int]]:
     return list(zip(tables.reuse_output[rows].tolist(), tables.reuse_operand[rows].tolist(), strict=True))
 
 
-def _begins(rows: "list[list[int]] | list[tuple[int, ...]]") -> Ints:
+def _begins(rows: Sequence[Sequence[int]]) -> Ints:
     return np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
 
 
-def _flat(rows: "list[list[int]] | list[tuple[int, ...]]") -> Ints:
+def _flat(rows: Sequence[Sequence[int]]) -> Ints:
     return np.array([item for row in rows for item in row], np.int32)

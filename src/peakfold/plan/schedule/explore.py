@@ -20,10 +20,15 @@ LEVELS = 40
 """Targets of the greedy descent."""
 ROUNDS = 2000
 """Proposals of one annealing."""
-PATIENCE = 1.0
+PATIENCE = 2.0
 """Seconds, as a multiple of the undecided plan's, that a full excess over the target counts for."""
+PUSH = 0.95
+"""How far below the lowest peak found the target is put, the inputs apart."""
+HASTE = 10.0
+"""How much less time counts then."""
 HEATS = (3e-3, 1e-3, 3e-4)
 COLD = 1e-5
+"""Temperatures at the start, in turn, and at the end, as multiples of the undecided plan's seconds."""
 SLOWEST = 6.0
 """Plans beyond this multiple of the undecided plan's seconds are not looked at."""
 
@@ -40,8 +45,11 @@ class Candidate:
 class Explorer:
     """A search in progress. Every plan that it decodes may enter the archive."""
 
-    def __init__(self, frame: Frame, seed: int, budgets: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, frame: Frame, seed: int, budgets: tuple[int, ...] = (), order: tuple[int, ...] = ()
+    ) -> None:
         self.frame = frame
+        self.order = order
         self.code: Code = encode(frame)
         self.slots: Slots = slots(frame)
         self.scratch: Scratch = scratch(self.code)
@@ -79,25 +87,35 @@ class Explorer:
                 return
 
     def anneal(self, target: int, seconds: float, rounds: int = ROUNDS) -> None:
-        """Search around the best plan for a target, for a number of proposals."""
-        begin = self.within(target, seconds) or self.lowest(seconds)
-        if begin is None:
+        """Search around the best plan for a target, for a number of proposals.
+
+        Where none is known, the target is put a little below the lowest peak found, and time counts less.
+        """
+        begin = self.within(target, seconds)
+        if begin is not None:
+            self._anneal(begin, target, seconds, rounds, 1.0)
             return
+        begin = self.lowest(seconds)
+        if begin is not None:
+            inputs = self.tables.resident
+            self._anneal(
+                begin, max(target, int(inputs + PUSH * (begin.peak - inputs))), seconds, rounds, HASTE
+            )
+
+    def _anneal(self, begin: Candidate, target: int, seconds: float, rounds: int, haste: float) -> None:
         base = self.plain.seconds
-        heat = HEATS[self.chunks % len(HEATS)] * base
+        heat = HEATS[self.chunks % len(HEATS)] * base * haste
         self.chunks += 1
         room = max(self.plain.peak - self.tables.resident, 1)
-        weight = 2 * PATIENCE * base / room
-        modes = begin.modes.copy()
         search.anneal(
             self.code,
             self.scratch,
             self.slots,
             self.kept,
-            modes,
+            begin.modes.copy(),
             target,
             seconds,
-            weight,
+            haste * PATIENCE * base / room,
             heat,
             COLD * base,
             rounds,

@@ -7,15 +7,23 @@ bytes, so that whatever one budget's search meets serves all the others.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from peakfold.plan.schedule.arrays import Bytes, Floats
-from peakfold.plan.schedule.decode import decode
+from peakfold.plan.schedule.arrays import Bytes, Floats, Ints
+from peakfold.plan.schedule.decode import Code, Modes, Outcome, Scratch, decode
+from peakfold.plan.schedule.kernel import compiled
+from peakfold.plan.schedule.slots import Slots
+
+Random = npt.NDArray[np.uint64]
 
 KEEP, HOLD, DROP = 0, 1, 2
 BEST_OF = 48
+"""Choices that the descent decodes before it takes one."""
+SPREAD = 4.0
+"""Weight of the mean excess of all runs against the excess of the peak."""
+SLACK = 1e-3
+"""Part of the target that any excess counts for at least."""
 
 
 class Archive(NamedTuple):
@@ -48,8 +56,8 @@ def archive(edges: Bytes, slots: int) -> Archive:
     )
 
 
-@numba.njit(cache=True)
-def note(kept, modes, outcome):
+@compiled
+def note(kept: Archive, modes: Modes, outcome: Outcome) -> None:
     """Put a decoded plan into the archive where it is the fastest of its range."""
     kept.tried[0] += 1
     if outcome.length == 0:
@@ -63,19 +71,19 @@ def note(kept, modes, outcome):
             kept.modes[row, :] = modes
 
 
-@numba.njit(cache=True)
-def draw(state, below):
+@compiled
+def draw(state: Random, below: int) -> int:
     """Return a number in 0 .. below - 1 from a splitmix64 stream."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     z = state[0]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
-    return np.int64((z >> np.uint64(11)) % np.uint64(below))
+    return int((z >> np.uint64(11)) % np.uint64(below))
 
 
-@numba.njit(cache=True)
-def _hot_places(code, work, length, target):
+@compiled
+def _hot_places(code: Code, work: Scratch, length: int, target: float) -> Bytes:
     """Count, before each base place, the runs whose bytes are above the target."""
     hot = np.zeros(len(code.base) + 2, np.int64)
     base, runs, during = code.base, work.runs, work.during
@@ -90,8 +98,8 @@ def _hot_places(code, work, length, target):
     return hot
 
 
-@numba.njit(cache=True)
-def _estimates(code, slots, modes, hot):
+@compiled
+def _estimates(code: Code, slots: Slots, modes: Modes, hot: Bytes) -> Floats:
     """Bytes times hot runs that dropping each choice would save, per second of its step."""
     found = np.zeros(len(slots.choices))
     for i in range(len(slots.choices)):
@@ -106,8 +114,8 @@ def _estimates(code, slots, modes, hot):
     return found
 
 
-@numba.njit(cache=True)
-def pin(code, slots, modes, slot, changed, count):
+@compiled
+def pin(code: Code, slots: Slots, modes: Modes, slot: int, changed: Bytes, count: int) -> int:
     """Keep the operands of a slot's step to their last reader; return how many slots changed."""
     step = slots.step[slot]
     for j in range(code.need_begin[step], code.need_begin[step + 1]):
@@ -120,15 +128,24 @@ def pin(code, slots, modes, slot, changed, count):
     return count
 
 
-@numba.njit(cache=True)
-def undo(modes, changed, count):
+@compiled
+def undo(modes: Modes, changed: Bytes, count: int) -> None:
     """Take changes back."""
     for i in range(count - 1, -1, -1):
         modes[changed[i, 0]] = changed[i, 1]
 
 
-@numba.njit(cache=True)
-def descend(code, work, slots, kept, modes, target, limit, rounds):
+@compiled
+def descend(
+    code: Code,
+    work: Scratch,
+    slots: Slots,
+    kept: Archive,
+    modes: Modes,
+    target: int,
+    limit: float,
+    rounds: int,
+) -> Outcome:
     """Drop what saves most excess bytes per second until the peak is within the target.
 
     Returns the last Outcome; ``modes`` holds its decisions.
@@ -174,8 +191,8 @@ def descend(code, work, slots, kept, modes, target, limit, rounds):
     return now
 
 
-@numba.njit(cache=True)
-def _live_slots(code, work, slots, length, at, out):
+@compiled
+def _live_slots(code: Code, work: Scratch, slots: Slots, length: int, at: int, out: Ints) -> int:
     """List the open slots of what lives during a run and is not read there; return how many."""
     needed, runs, base = work.needed, work.runs, code.base
     place = 0
@@ -205,8 +222,8 @@ def _live_slots(code, work, slots, length, at, out):
     return count
 
 
-@numba.njit(cache=True)
-def _set(modes, changed, count, slot, mode):
+@compiled
+def _set(modes: Modes, changed: Bytes, count: int, slot: int, mode: int) -> int:
     if modes[slot] == mode:
         return count
     changed[count, 0] = slot
@@ -215,8 +232,17 @@ def _set(modes, changed, count, slot, mode):
     return count + 1
 
 
-@numba.njit(cache=True)
-def _propose(code, slots, modes, state, hot, hots, feasible, changed):
+@compiled
+def _propose(
+    code: Code,
+    slots: Slots,
+    modes: Modes,
+    state: Random,
+    hot: Ints,
+    hots: int,
+    feasible: bool,
+    changed: Bytes,
+) -> int:
     """Change a few modes at random; return how many."""
     kind = draw(state, 100)
     count = 0
@@ -246,8 +272,8 @@ def _propose(code, slots, modes, state, hot, hots, feasible, changed):
     return count
 
 
-@numba.njit(cache=True)
-def _lower(modes, state, changed, count, slot):
+@compiled
+def _lower(modes: Modes, state: Random, changed: Bytes, count: int, slot: int) -> int:
     """Let a slot hold less."""
     if modes[slot] == KEEP:
         return _set(modes, changed, count, slot, HOLD if draw(state, 4) else DROP)
@@ -256,8 +282,8 @@ def _lower(modes, state, changed, count, slot):
     return count
 
 
-@numba.njit(cache=True)
-def _raise(slots, modes, state, changed, count):
+@compiled
+def _raise(slots: Slots, modes: Modes, state: Random, changed: Bytes, count: int) -> int:
     """Let a slot that is dropped hold more."""
     for _ in range(24):
         slot = slots.choices[draw(state, len(slots.choices))]
@@ -267,8 +293,8 @@ def _raise(slots, modes, state, changed, count):
     return count
 
 
-@numba.njit(cache=True)
-def _shift(code, slots, modes, state, changed, count):
+@compiled
+def _shift(code: Code, slots: Slots, modes: Modes, state: Random, changed: Bytes, count: int) -> int:
     """Keep a dropped value and drop one that it is made of, or the other way round."""
     for _ in range(24):
         slot = slots.choices[draw(state, len(slots.choices))]
@@ -287,8 +313,8 @@ def _shift(code, slots, modes, state, changed, count):
     return count
 
 
-@numba.njit(cache=True)
-def _alike(slots, modes, state, changed, count):
+@compiled
+def _alike(slots: Slots, modes: Modes, state: Random, changed: Bytes, count: int) -> int:
     """Give one mode to a stretch of slots that do the same in different layers."""
     slot = slots.choices[draw(state, len(slots.choices))]
     group = slots.class_of[slot]
@@ -301,34 +327,46 @@ def _alike(slots, modes, state, changed, count):
     return count
 
 
-@numba.njit(cache=True)
-def cost_of(outcome, target, weight):
-    """Seconds, and what is above the target made comparable with them."""
-    over = max(0.0, outcome.peak - target) + outcome.excess / max(outcome.length, 1)
-    return outcome.seconds + weight * over
+@compiled
+def cost_of(outcome: Outcome, target: float, weight: float, slack: float) -> float:
+    """Seconds, and what is above the target made comparable with them; any of it counts ``slack`` bytes."""
+    if outcome.excess <= 0:
+        return outcome.seconds
+    over = outcome.peak - target + SPREAD * outcome.excess / max(outcome.length, 1)
+    return outcome.seconds + weight * (over + slack)
 
 
-@numba.njit(cache=True)
-def anneal(code, work, slots, kept, modes, target, limit, weight, hottest, coldest, rounds, state):
+@compiled
+def anneal(
+    code: Code,
+    work: Scratch,
+    slots: Slots,
+    kept: Archive,
+    modes: Modes,
+    target: int,
+    limit: float,
+    weight: float,
+    hottest: float,
+    coldest: float,
+    rounds: int,
+    state: Random,
+) -> Outcome:
     """Simulated annealing of ``modes`` towards the fastest plan within a target.
 
-    Args:
-        weight: seconds that a byte above the target counts for.
-        hottest, coldest: temperatures at the start and the end, in seconds.
-        rounds: number of proposals.
-        state: of the random stream.
-
-    Returns:
-        The Outcome of the best plan met; ``modes`` holds it.
+    ``weight`` is the seconds that a byte above the target counts for, ``hottest`` and ``coldest`` the
+    temperatures at the start and the end in seconds, ``limit`` the most seconds of a plan, ``rounds`` the
+    number of proposals and ``state`` the random stream. Returns the Outcome of the best plan met;
+    ``modes`` holds it.
     """
     changed = np.zeros((4 * len(modes) + 8, 2), np.int64)
     hot = np.zeros(len(work.needed) + 1, np.int32)
+    slack = SLACK * target
     now = decode(code, work, modes, target, limit)
     note(kept, modes, now)
     if now.length == 0 or len(slots.choices) == 0:
         return now
     hots = _live_slots(code, work, slots, now.length, now.at, hot)
-    cost = cost_of(now, target, weight)
+    cost = cost_of(now, target, weight, slack)
     best, best_cost, best_modes = now, cost, modes.copy()
     cooling = (coldest / hottest) ** (1.0 / max(rounds, 1))
     heat = hottest
@@ -340,7 +378,7 @@ def anneal(code, work, slots, kept, modes, target, limit, weight, hottest, colde
         bar = cost - heat * np.log((draw(state, 1 << 30) + 1.0) / (1 << 30))
         trial = decode(code, work, modes, target, min(limit, bar))
         note(kept, modes, trial)
-        trial_cost = cost_of(trial, target, weight)
+        trial_cost = cost_of(trial, target, weight, slack)
         if trial.length == 0 or trial_cost > bar:
             undo(modes, changed, count)
             continue
