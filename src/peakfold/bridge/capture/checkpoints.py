@@ -12,18 +12,18 @@ from unittest.mock import patch
 import torch.utils.checkpoint as checkpoint
 
 from peakfold.bridge.capture.places import model_line
-from peakfold.bridge.capture.recorder import Recorder
+from peakfold.bridge.capture.tape import Tape
 from peakfold.errors import CaptureError
 
 
 @contextmanager
-def plain_checkpoints(recorder: Recorder) -> Iterator[None]:
+def plain_checkpoints(tape: Tape) -> Iterator[None]:
     """Have checkpointed functions run plainly inside."""
 
     class Plain:
         @staticmethod
         def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
-            return _once(recorder, function, args)
+            return _once(tape, function, args)
 
     def generator(
         function: Callable[..., Any],
@@ -35,9 +35,9 @@ def plain_checkpoints(recorder: Recorder) -> Iterator[None]:
         *args: Any,
         **kwargs: Any,
     ) -> Iterator[None]:
-        before = recorder.input_writes
+        before = tape.input_writes
         yield
-        _check(recorder, before)
+        _check(tape, before)
 
     with (
         patch.object(checkpoint, "CheckpointFunction", Plain),
@@ -46,15 +46,15 @@ def plain_checkpoints(recorder: Recorder) -> Iterator[None]:
         yield
 
 
-def _once(recorder: Recorder, function: Callable[..., Any], args: Any) -> Any:
-    before = recorder.input_writes
+def _once(tape: Tape, function: Callable[..., Any], args: Any) -> Any:
+    before = tape.input_writes
     result = function(*args)
-    _check(recorder, before)
+    _check(tape, before)
     return result
 
 
-def _check(recorder: Recorder, before: int) -> None:
-    if recorder.input_writes == before:
+def _check(tape: Tape, before: int) -> None:
+    if tape.input_writes == before:
         return
     raise CaptureError(
         stage="capture",

@@ -75,12 +75,6 @@ class FakeModule:
                 _restore(module._parameters, parameters)
                 _restore(module._buffers, buffers)
 
-    def buffers_now(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-        """Yield (name, fake tensor at the start, tensor that the module holds now) of each buffer."""
-        now = dict(self.module.named_buffers())
-        for name, _, fake in self.buffers:
-            yield name, fake, now.get(name, fake)
-
 
 def _restore(table: dict[str, object], held: dict[str, object]) -> None:
     table.clear()

@@ -4,31 +4,28 @@ from collections.abc import Sequence
 
 import torch
 
-from peakfold.bridge.capture.binding import GradientOf, Source
+from peakfold.bridge.capture.binding import GradientOf
 from peakfold.bridge.capture.fakes import fake_of
-from peakfold.bridge.capture.recorder import Recorder
-from peakfold.errors import CaptureError
+from peakfold.bridge.capture.trace import Trace
 
 
 def accumulate(
-    recorder: Recorder,
-    wanted: Sequence[tuple[str, torch.Tensor, torch.Tensor]],
+    trace: Trace,
+    wanted: Sequence[tuple[str, torch.nn.Parameter, torch.Tensor]],
     found: Sequence[torch.Tensor | None],
-    sources: dict[int, Source],
 ) -> dict[str, torch.Tensor]:
     """Return the gradient of each parameter that has one, added to what is in ``.grad``.
 
     Args:
-        recorder: of the capture.
+        trace: of the capture.
         wanted: (name, real, fake) of each parameter.
         found: autograd's gradient of each, None where there is none.
-        sources: gets the source of each ``.grad`` that is read.
     """
     made: dict[str, torch.Tensor] = {}
     cells: set[int] = set()
     with torch.no_grad():
         for (name, real, fake), gradient in zip(wanted, found, strict=True):
-            old = _present(recorder, name, real, sources)
+            old = _present(trace, name, real)
             if gradient is None and old is None:
                 continue
             if gradient is None:
@@ -41,14 +38,12 @@ def accumulate(
     return made
 
 
-def _present(
-    recorder: Recorder, name: str, real: torch.Tensor, sources: dict[int, Source]
-) -> torch.Tensor | None:
+def _present(trace: Trace, name: str, real: torch.Tensor) -> torch.Tensor | None:
     if real.grad is None:
         return None
-    with recorder.fake:
+    with trace.tape.fake:
         fake = fake_of(real.grad)
-    sources[recorder.add_input(fake, f"{name}.grad", "gradient").node] = GradientOf(name)
+    trace.add(fake, f"{name}.grad", "gradient", GradientOf(name))
     return fake
 
 
@@ -57,13 +52,6 @@ def _own(gradient: torch.Tensor, parameter: torch.Tensor, taken: set[int]) -> to
 
     torch's AccumulateGrad takes what arrives where it may, and copies where it may not.
     """
-    if gradient.layout is not torch.strided:
-        raise CaptureError(
-            stage="capture",
-            what="a sparse gradient cannot be captured",
-            expected="dense gradients",
-            hint="leave sparse=False in nn.Embedding",
-        )
     key = gradient.untyped_storage()._cdata
     if gradient.stride() == parameter.stride() and key not in taken:
         taken.add(key)

@@ -5,10 +5,8 @@ from typing import cast
 
 import torch
 
-from peakfold.bridge.capture.batches import FlatBatch
 from peakfold.bridge.capture.captured import Missing
 from peakfold.bridge.capture.guards import (
-    Ambient,
     Geometries,
     Guards,
     OptimizerGuard,
@@ -20,35 +18,29 @@ from peakfold.bridge.capture.guards import (
 from peakfold.bridge.capture.host import Comparison
 from peakfold.bridge.capture.reads import (
     Entry,
-    ExecutedCode,
     closures_read,
     globals_read,
     modules_read,
 )
+from peakfold.bridge.capture.trace import Trace
 
 
 def guards_of(
-    model: torch.nn.Module,
+    trace: Trace,
     function: Callable[..., object],
     optimizer: torch.optim.Optimizer | None,
-    batch: FlatBatch,
-    code: ExecutedCode,
-    ambient: Ambient,
-    comparisons: Sequence[Comparison],
     missing: Sequence[Missing],
 ) -> Guards:
     """Return the guards of a capture.
 
     Args:
-        model: the user's, as it was before.
+        trace: of the capture.
         function: what was run on the model, e.g. ``loss_fn``.
         optimizer: the user's, or None.
-        batch: what the function was given.
-        code: the model's code that ran.
-        ambient: modes of torch before the capture.
-        comparisons: truth tests on the optimizer's numbers.
         missing: optimizer state that is made on the first step.
     """
+    model, batch, code = trace.module.module, trace.batch, trace.code
+    comparisons = tuple(trace.tape.book.comparisons.values())
     entries = tuple(
         _distinct((*modules_read(model, code), *globals_read(code), *closures_read(function, code)))
     )
@@ -58,7 +50,7 @@ def guards_of(
     return Guards(
         batch_guards(batch),
         batch.tree,
-        ambient,
+        trace.ambient,
         model,
         Same.of(_rows(model, "_modules")),
         Same.of(_rows(model, "_parameters")),

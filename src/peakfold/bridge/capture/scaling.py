@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from peakfold.bridge.capture.binding import ScalerState, Source
-from peakfold.bridge.capture.recorder import Recorder
+from peakfold.bridge.capture.binding import ScalerState
+from peakfold.bridge.capture.trace import Trace
 from peakfold.ir.graph import State
 
 
@@ -16,37 +16,31 @@ class Scaling:
 
     Attributes:
         scaler: the user's.
-        recorder: of the capture.
+        trace: of the capture.
         scale_tensor: fake tensor of the scale.
         tracker: fake tensor that counts steps without an infinite gradient.
         found_inf: 1 where a gradient is not finite.
-        inputs: ids of the two inputs, by key.
     """
 
     scaler: torch.amp.GradScaler
-    recorder: Recorder
+    trace: Trace
     scale_tensor: torch.Tensor
     tracker: torch.Tensor
     found_inf: torch.Tensor
-    inputs: Mapping[str, int]
 
     @staticmethod
-    def begin(
-        scaler: torch.amp.GradScaler, recorder: Recorder, sources: dict[int, Source]
-    ) -> "Scaling | None":
-        """Make the scaler's tensors inputs; None for a scaler that is switched off."""
-        if not scaler.is_enabled():
+    def begin(scaler: torch.amp.GradScaler | None, trace: Trace) -> "Scaling | None":
+        """Make the scaler's tensors inputs; None without a scaler, or for one that is switched off."""
+        if scaler is None or not scaler.is_enabled():
             return None
         device = torch.device(scaler._device)
-        with recorder.fake:
+        with trace.tape.fake:
             scale = torch.empty((), dtype=torch.float32, device=device)
             tracker = torch.empty((), dtype=torch.int32, device=device)
-        inputs = {}
-        for key, fake in (("scale", scale), ("growth_tracker", tracker)):
-            inputs[key] = recorder.add_input(fake, f"scaler.{key}", "optimizer").node
-            sources[inputs[key]] = ScalerState(key)
+        trace.add(scale, "scaler.scale", "optimizer", ScalerState("scale"))
+        trace.add(tracker, "scaler.growth_tracker", "optimizer", ScalerState("growth_tracker"))
         found = torch.full((), 0.0, dtype=torch.float32, device=device)
-        return Scaling(scaler, recorder, scale, tracker, found, inputs)
+        return Scaling(scaler, trace, scale, tracker, found)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """Return the scaled loss."""
@@ -62,11 +56,10 @@ class Scaling:
 
     def unless_infinite(self, pairs: list[State]) -> Iterator[State]:
         """Yield the pairs with old values where a gradient is not finite, and the scaler's own."""
-        recorder = self.recorder
         with torch.no_grad():
             finite = self.found_inf == 0
             for pair in pairs:
-                yield recorder.choose(finite, pair)
+                yield self.trace.tape.choose(finite, pair)
             torch._amp_update_scale_(
                 self.scale_tensor,
                 self.tracker,
@@ -75,5 +68,5 @@ class Scaling:
                 self.scaler.get_backoff_factor(),
                 self.scaler.get_growth_interval(),
             )
-        for key, fake in (("scale", self.scale_tensor), ("growth_tracker", self.tracker)):
-            yield State(self.inputs[key], recorder.value(fake))
+        yield from self.trace.replaced(ScalerState("scale"), self.scale_tensor)
+        yield from self.trace.replaced(ScalerState("growth_tracker"), self.tracker)

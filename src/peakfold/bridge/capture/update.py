@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from peakfold.bridge.capture.binding import Hyperparameter, OptimizerState
 from peakfold.bridge.capture.captured import Missing
 from peakfold.bridge.capture.fakes import FakeModule, fake_of
-from peakfold.bridge.capture.recorder import Recorder
 from peakfold.bridge.capture.storage import Geometry
+from peakfold.bridge.capture.tape import Tape
 from peakfold.errors import CaptureError
 
 Group = dict[str, Any]
@@ -42,9 +42,9 @@ class Shadow:
     missing: tuple[Missing, ...]
     undamped: tuple[int, ...]
 
-    def step(self, recorder: Recorder, real: Mapping[int, torch.Tensor]) -> None:
+    def step(self, tape: Tape, real: Mapping[int, torch.Tensor]) -> None:
         """Run the user's step, its hooks included."""
-        with torch.no_grad(), HostReads(recorder, real):
+        with torch.no_grad(), HostReads(tape, real):
             _run(self.optimizer)
 
     def state_now(self) -> Iterator[tuple[OptimizerState, torch.Tensor]]:
@@ -61,16 +61,16 @@ class Shadow:
 class HostReads(TorchFunctionMode):
     """Inside, ``tensor.item()`` gives a recorded number, and real parameters mean their fakes."""
 
-    def __init__(self, recorder: Recorder, fakes: Mapping[int, torch.Tensor]) -> None:
+    def __init__(self, tape: Tape, fakes: Mapping[int, torch.Tensor]) -> None:
         super().__init__()
-        self.recorder = recorder
+        self.tape = tape
         self.fakes = fakes
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is torch.Tensor.item:
-            return self.recorder.item(args[0])
+            return self.tape.item(args[0])
         return func(*(self._fake(arg) for arg in args), **(kwargs or {}))
 
     def _fake(self, arg: Any) -> Any:
@@ -101,24 +101,24 @@ def refused(optimizer: torch.optim.Optimizer, got: str) -> CaptureError:
     )
 
 
-def shadow(optimizer: torch.optim.Optimizer, module: FakeModule, recorder: Recorder) -> Shadow:
+def shadow(optimizer: torch.optim.Optimizer, module: FakeModule, tape: Tape) -> Shadow:
     """Make the shadow of an optimizer; the fake parameters have their gradients by now."""
     names = _names(optimizer, module)
     fakes = module.fake
     _check_flags(optimizer)
-    missing, undamped = _missing(optimizer, module, recorder)
+    missing, undamped = _missing(optimizer, module, tape)
     state: dict[torch.Tensor, dict[str, Any]] = {}
     tensors: dict[OptimizerState, torch.Tensor] = {}
     for real in _parameters(optimizer):
         held = optimizer.state.get(real, {})
         made = {m.source.key: m for m in missing if m.source.parameter == names[id(real)]}
         for key in dict.fromkeys((*held, *made)):
-            fake = _state_tensor(optimizer, key, held.get(key), made.get(key), fakes[id(real)], recorder)
+            fake = _state_tensor(optimizer, key, held.get(key), made.get(key), fakes[id(real)], tape)
             tensors[OptimizerState(names[id(real)], key)] = fake
             state.setdefault(fakes[id(real)], {})[key] = fake
     for source, fake in tensors.items():
-        recorder.add_input(fake, f"{source.parameter}.{source.key}", "optimizer")
-    groups = [_recorded(group, index, fakes, recorder) for index, group in enumerate(optimizer.param_groups)]
+        tape.add_input(fake, f"{source.parameter}.{source.key}", "optimizer")
+    groups = [_recorded(group, index, fakes, tape) for index, group in enumerate(optimizer.param_groups)]
     copy = _copy(optimizer, groups, state)
     return Shadow(copy, {id(fakes[i]): name for i, name in names.items()}, tensors, missing, undamped)
 
@@ -160,25 +160,25 @@ def _copy(
     return copy
 
 
-def _recorded(group: Group, index: int, fakes: Mapping[int, torch.Tensor], recorder: Recorder) -> Group:
+def _recorded(group: Group, index: int, fakes: Mapping[int, torch.Tensor], tape: Tape) -> Group:
     made: Group = {}
     for key, value in group.items():
         if key == "params":
             made[key] = [fakes[id(real)] for real in value]
         else:
-            made[key] = _recorded_entry(value, Hyperparameter(index, key), recorder)
+            made[key] = _recorded_entry(value, Hyperparameter(index, key), tape)
     return made
 
 
-def _recorded_entry(value: object, source: Hyperparameter, recorder: Recorder) -> object:
+def _recorded_entry(value: object, source: Hyperparameter, tape: Tape) -> object:
     if isinstance(value, bool):
         return value
     if isinstance(value, float) or (isinstance(value, int) and source.key == "lr"):
         item = "" if source.item < 0 else f".{source.item}"
-        return recorder.add_scalar(f"optimizer.{source.group}.{source.key}{item}", float(value), source)
+        return tape.add_scalar(f"optimizer.{source.group}.{source.key}{item}", float(value), source)
     if isinstance(value, tuple):
         entries = (Hyperparameter(source.group, source.key, item) for item in range(len(value)))
-        return tuple(map(lambda v, s: _recorded_entry(v, s, recorder), value, entries))
+        return tuple(map(lambda v, s: _recorded_entry(v, s, tape), value, entries))
     return value
 
 
@@ -188,9 +188,9 @@ def _state_tensor(
     held: object,
     made: Missing | None,
     like: torch.Tensor,
-    recorder: Recorder,
+    tape: Tape,
 ) -> torch.Tensor:
-    with recorder.fake:
+    with tape.fake:
         if isinstance(held, torch.Tensor):
             return fake_of(held)
         if made is None:
@@ -270,11 +270,11 @@ class _FirstValues(dict[str, Any]):
 
 
 def _missing(
-    optimizer: torch.optim.Optimizer, module: FakeModule, recorder: Recorder
+    optimizer: torch.optim.Optimizer, module: FakeModule, tape: Tape
 ) -> tuple[tuple[Missing, ...], tuple[int, ...]]:
     """Run the first step of the parameters without state on the side, to see what it makes."""
     fakes = module.fake
-    groups = [_first_group(group, optimizer, fakes, recorder) for group in optimizer.param_groups]
+    groups = [_first_group(group, optimizer, fakes, tape) for group in optimizer.param_groups]
     fresh = [param for group in groups for param in group["params"]]
     if not fresh:
         return (), ()
@@ -283,7 +283,7 @@ def _missing(
     copy = _copy(optimizer, groups, state)
     copy._optimizer_step_pre_hooks = type(optimizer._optimizer_step_pre_hooks)()
     copy._optimizer_step_post_hooks = type(optimizer._optimizer_step_post_hooks)()
-    with _disable_current_modes(), recorder.fake, fills, torch.no_grad():
+    with _disable_current_modes(), tape.fake, fills, torch.no_grad():
         _run(copy)
     names = _names(optimizer, module)
     ordered = [
@@ -309,10 +309,10 @@ def _is_fresh(
 
 
 def _first_group(
-    group: Group, optimizer: torch.optim.Optimizer, fakes: Mapping[int, torch.Tensor], recorder: Recorder
+    group: Group, optimizer: torch.optim.Optimizer, fakes: Mapping[int, torch.Tensor], tape: Tape
 ) -> Group:
     fresh = [real for real in group["params"] if _is_fresh(real, optimizer, fakes)]
-    with recorder.fake:
+    with tape.fake:
         params = [fake_of(real) for real in fresh]
         for param in params:
             param.grad = torch.empty_like(param)

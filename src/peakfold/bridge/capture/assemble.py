@@ -1,0 +1,74 @@
+"""The end of a capture: graph, binding and guards from what was traced."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.utils import _pytree as pytree
+
+from peakfold.bridge.capture.binding import Binding, Constant, Hyperparameter, Source, Verbatim
+from peakfold.bridge.capture.captured import Captured
+from peakfold.bridge.capture.finish import finish
+from peakfold.bridge.capture.guarding import guards_of
+from peakfold.bridge.capture.tape import Tape
+from peakfold.bridge.capture.trace import Trace
+from peakfold.bridge.capture.update import Shadow
+from peakfold.ir.graph import Graph, Output, State
+
+Form = tuple[pytree.TreeSpec | None, tuple[int | Verbatim, ...], tuple[tuple[str, int], ...]]
+"""Tree of the extra outputs, its leaves, and (parameter, output) of each new gradient."""
+
+
+def assemble(
+    trace: Trace,
+    outputs: tuple[Output, ...],
+    state: tuple[State, ...],
+    form: Form,
+    function: Callable[..., object],
+    optimizer: torch.optim.Optimizer | None,
+    shadow: Shadow | None,
+) -> Captured:
+    """Return the captured program.
+
+    Args:
+        trace: of the capture.
+        outputs: what the program returns.
+        state: what it replaces.
+        form: how outputs form what the user's function returns.
+        function: the user's.
+        optimizer: the user's.
+        shadow: what stood in for it.
+    """
+    graph = finish(trace.tape.inputs, trace.tape.nodes, outputs, state)
+    _bind_numbers(trace)
+    constants = _bind_constants(trace, graph)
+    sources = tuple(trace.sources[given.id] for given in graph.inputs)
+    binding = Binding(sources, trace.batch.tree, *form[:2], constants, form[2])
+    missing = () if shadow is None else shadow.missing
+    first = _first_scalars(graph, sources, shadow.undamped) if shadow is not None and missing else ()
+    guards = guards_of(trace, function, optimizer, missing)
+    return Captured(graph, binding, guards, missing, first)
+
+
+def _bind_numbers(trace: Trace) -> None:
+    tape: Tape = trace.tape
+    for number in tape.book.numbers.values():
+        origin = number.operands[0]
+        if number.op == "given" and isinstance(origin, Hyperparameter):
+            trace.bind(tape.host_values[float(number)].node, origin)
+
+
+def _bind_constants(trace: Trace, graph: Graph) -> tuple[torch.Tensor, ...]:
+    held = [given.id for given in graph.inputs if given.id in trace.tape.constants]
+    for index, given in enumerate(held):
+        trace.bind(given, Constant(index))
+    return tuple(trace.tape.constants[given] for given in held)
+
+
+def _first_scalars(
+    graph: Graph, sources: Sequence[Source], undamped: Sequence[int]
+) -> tuple[tuple[int, float], ...]:
+    return tuple(
+        (given.id, 0.0)
+        for given, source in zip(graph.inputs, sources, strict=True)
+        if isinstance(source, Hyperparameter) and source.key == "dampening" and source.group in undamped
+    )

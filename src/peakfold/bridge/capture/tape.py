@@ -1,0 +1,247 @@
+"""The tape: Values, the tensors that stand for them, and the nodes that have been recorded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from peakfold.bridge.capture.arguments import argument, ordered, recognised, tensor_type
+from peakfold.bridge.capture.functional import NEW, draws, inverse
+from peakfold.bridge.capture.host import HostBook, HostNumber
+from peakfold.bridge.capture.places import Places, model_line
+from peakfold.bridge.capture.storage import HOLE, Geometry, Storages, View, ViewCall, fill
+from peakfold.errors import CaptureError
+from peakfold.ir.graph import Arg, Input, Kind, Node, Op, State, Value
+from peakfold.ir.types import ScalarType, TensorType
+
+aten = torch.ops.aten
+OpOverload = torch._ops.OpOverload
+
+
+@dataclass(eq=False)
+class Tape:
+    """What has been recorded so far.
+
+    Attributes:
+        fake: mode in which fake tensors are made.
+        places: where in the user's program the trace is.
+        inputs: graph inputs, in the order in which they were added.
+        nodes: nodes in program order; names are given at the end.
+        constants: tensors that the program holds, by input id.
+        storages: what each tensor stands for.
+        book: host numbers.
+        host_values: what each host number stands for, by its tag.
+        known: what real tensors of the model are called, by id.
+        stand_ins: fake tensor of each constant, by id of the real one.
+        input_writes: how often a graph input has been written.
+        drawn: operators so far that took random numbers.
+    """
+
+    fake: FakeTensorMode
+    places: Places
+    inputs: list[Input] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[int, torch.Tensor] = field(default_factory=dict)
+    storages: Storages = field(default_factory=Storages)
+    book: HostBook = field(default_factory=HostBook)
+    host_values: dict[float, Value] = field(default_factory=dict)
+    known: dict[int, str] = field(default_factory=dict)
+    stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)
+    input_writes: int = 0
+    drawn: int = 0
+    _ids: int = 0
+
+    def _new_id(self) -> int:
+        self._ids += 1
+        return self._ids - 1
+
+    def add_input(self, tensor: torch.Tensor, name: str, kind: Kind) -> Value:
+        """Make a fake tensor an input of the graph."""
+        value = Value(self._new_id())
+        self.inputs.append(Input(value.node, name, kind, tensor_type(tensor)))
+        self.storages.whole(tensor, value, given=True)
+        return value
+
+    def add_scalar(self, name: str, real: float | None, origin: object) -> HostNumber:
+        """Make a host number an input of the graph."""
+        number = self.book.given(origin, real)
+        value = Value(self._new_id())
+        self.inputs.append(Input(value.node, name, "scalar", ScalarType("float")))
+        self.host_values[float(number)] = value
+        return number
+
+    def constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the fake tensor of a real one that the program holds."""
+        if id(tensor) in self.known:
+            raise CaptureError(
+                stage="capture",
+                what=f"{self.known[id(tensor)]} is used through an object that is not the module's attribute",
+                where=model_line(),
+                expected="the module's own attribute, read when it is used",
+                hint="read the parameter from the module inside forward",
+            )
+        if id(tensor) in self.stand_ins:
+            return self.stand_ins[id(tensor)]
+        with self.fake:
+            fake = Geometry.of(tensor).empty()
+        value = self.add_input(fake, f"constant.{len(self.constants)}", "constant")
+        self.constants[value.node] = tensor
+        self.stand_ins[id(tensor)] = fake
+        return fake
+
+    def value(self, tensor: torch.Tensor) -> Value:
+        """Return what a tensor stands for now."""
+        return self.read(self.view(tensor))
+
+    def host_value(self, number: HostNumber) -> Value:
+        """Return what a host number stands for, recording the nodes that compute it."""
+        known = self.host_values.get(float(number))
+        if known is not None:
+            return known
+        args = tuple(
+            self.host_value(part) if isinstance(part, HostNumber) else cast(float, part)
+            for part in number.operands
+        )
+        value = self.append(Op(f"host.{number.op}"), args, (), (ScalarType("float"),), (None,))
+        self.host_values[float(number)] = value
+        return value
+
+    def item(self, tensor: torch.Tensor) -> HostNumber:
+        """Return the host number that a tensor of one element holds, recorded."""
+        value = self.value(tensor)
+        number = self.book.given(value, None)
+        kind = "float" if tensor.dtype.is_floating_point else "int"
+        op = Op("aten._local_scalar_dense.default")
+        self.host_values[float(number)] = self.append(
+            op, (value,), (), (ScalarType(kind),), (None,)  # type: ignore[arg-type]
+        )  # fmt: skip
+        return number
+
+    def number(self, number: float) -> HostNumber | None:
+        """Return the recorded host number with these bits."""
+        return recognised(number, self.book, strict=self.places.phase == "update")
+
+    def write(self, tensor: torch.Tensor, value: Value, made: torch.Tensor) -> None:
+        """Make a tensor stand for a new Value, which ``made`` is the fake tensor of."""
+        self._write(self.view(tensor), value, made)
+
+    def choose(self, condition: torch.Tensor, pair: State) -> State:
+        """Return a state pair that keeps the old value where a condition does not hold."""
+        old = Value(pair.input)
+        given = next(i for i in self.inputs if i.id == pair.input)
+        args = (self.value(condition), pair.output, old)
+        return State(pair.input, self.append(Op("aten.where.self"), args, (), (given.type,), (None,)))
+
+    def view(self, tensor: torch.Tensor) -> View:
+        """Return the view that a tensor is."""
+        view = self.storages.view(tensor)
+        if view is not None:
+            return view
+        cell = self.storages.cell(tensor)
+        if cell is None:
+            raise CaptureError(
+                stage="capture",
+                what=f"a tensor of shape {tuple(tensor.shape)} comes from outside of the program",
+                where=model_line(),
+                hint="pass it in the batch, or register it as a buffer",
+            )
+        whole = View(cell, cell.geometry)
+        geometry = Geometry.of(tensor)
+        args = (HOLE, list(geometry.shape), list(geometry.strides), geometry.offset - cell.geometry.offset)
+        view = View(cell, geometry, whole, ViewCall(aten.as_strided.default, args, {}, (geometry,)))
+        self.storages.keep(tensor, view)
+        return view
+
+    def read(self, view: View) -> Value:
+        """Return what a view stands for now, recording the view operators where they must run anew."""
+        if view.parent is None:
+            return view.cell.value
+        if view.call is None:
+            return self.read(view.parent)
+        call = view.call
+        if call.version != view.cell.version:
+            above = self.read(view.parent)
+            types = tuple(type_of(geometry) for geometry in call.outputs)
+            args = tuple(argument(fill(arg, above), self) for arg in call.args)
+            kwargs = ordered(call.op, call.kwargs, self)
+            aliases = (above,) * len(types)
+            call.node = self.append(operator(call.op), args, kwargs, types, aliases).node
+            call.version = view.cell.version
+        return Value(call.node, view.index)
+
+    def _write(self, view: View, value: Value, made: torch.Tensor) -> None:
+        while view.parent is not None:
+            if view.call is not None:
+                value, made = self._scatter(view, view.call, value, made)
+            view = view.parent
+        whole = view.cell.geometry
+        if tuple(made.stride()) != whole.strides or made.dtype != whole.dtype:
+            value, made = self.compute(aten.copy.default, (view.cell.value, value), (whole.empty, made))
+        self.input_writes += view.cell.given
+        view.cell.value = value
+        view.cell.version += 1
+
+    def _scatter(
+        self, view: View, call: ViewCall, value: Value, made: torch.Tensor
+    ) -> tuple[Value, torch.Tensor]:
+        assert view.parent is not None
+        above = view.parent
+        op, args = inverse(call, view.index, above.geometry)
+        old = self.read(above) if any(arg is HOLE for arg in args) else None
+        values = tuple(old if arg is HOLE else value if arg is NEW else arg for arg in args)
+        fakes = tuple(above.geometry.empty if arg is HOLE else made if arg is NEW else arg for arg in args)
+        return self.compute(op, values, fakes)
+
+    def compute(
+        self, op: OpOverload, values: tuple[object, ...], fakes: tuple[object, ...]
+    ) -> tuple[Value, torch.Tensor]:
+        """Record an operator on Values, typed by running it on fake tensors."""
+        with self.fake:
+            made = op(*(fake() if callable(fake) else fake for fake in fakes))
+        args = tuple(argument(value, self) for value in values)
+        alias = self._shared(made, fakes, values)
+        return self.append(operator(op, values), args, (), (tensor_type(made),), (alias,)), made
+
+    @staticmethod
+    def _shared(made: torch.Tensor, fakes: tuple[object, ...], values: tuple[object, ...]) -> Value | None:
+        for fake, value in zip(fakes, values, strict=True):
+            if isinstance(fake, torch.Tensor) and isinstance(value, Value) and same_storage(fake, made):
+                return value
+        return None
+
+    def append(
+        self,
+        op: Op,
+        args: tuple[Arg, ...],
+        kwargs: tuple[tuple[str, Arg], ...],
+        types: tuple[TensorType | ScalarType, ...],
+        aliases: tuple[Value | None, ...],
+    ) -> Value:
+        """Record a node and return its first output."""
+        stream = self.drawn if op.random else None
+        self.drawn += op.random
+        node = Node(self._new_id(), "", op, args, kwargs, types, aliases, stream, self.places.origin())
+        self.nodes.append(node)
+        return Value(node.id)
+
+
+def operator(
+    func: OpOverload, args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None
+) -> Op:
+    """Return the graph's operator for a call of a torch operator."""
+    names = [a.name for a in func._schema.arguments]
+    random = draws(func, {**dict(zip(names, args, strict=False)), **(kwargs or {})}) if args else False
+    return Op(str(func), pure=not random, random=random)
+
+
+def type_of(geometry: Geometry) -> TensorType:
+    """Return the type of a tensor of this geometry."""
+    name = str(geometry.dtype).removeprefix("torch.")
+    return TensorType(geometry.shape, name, str(geometry.device), geometry.strides)
+
+
+def same_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors share their storage."""
+    return left.untyped_storage()._cdata == right.untyped_storage()._cdata

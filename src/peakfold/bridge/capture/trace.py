@@ -1,0 +1,137 @@
+"""One capture as it goes on: fake inputs, what they are bound to, and what the program leaves."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from peakfold.bridge.capture import batches
+from peakfold.bridge.capture.binding import BatchLeaf, BufferOf, Parameter, Source, Verbatim
+from peakfold.bridge.capture.checkpoints import plain_checkpoints
+from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
+from peakfold.bridge.capture.guards import Ambient
+from peakfold.bridge.capture.places import Places
+from peakfold.bridge.capture.reads import ExecutedCode
+from peakfold.bridge.capture.recorder import Recorder
+from peakfold.bridge.capture.tape import Tape
+from peakfold.ir.graph import Kind, Output, State
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a program returns, as a tree.
+
+    Attributes:
+        outputs: the tensors.
+        leaves: one a leaf of the tree: an index into ``outputs``, or the Python object.
+    """
+
+    outputs: tuple[Output, ...]
+    leaves: tuple[int | Verbatim, ...]
+
+
+@dataclass
+class Trace:
+    """One capture as it goes on.
+
+    Attributes:
+        tape: what is recorded.
+        module: the model's tensors and their fakes.
+        batch: the batch, flattened.
+        leaves: its leaves, tensors as fakes.
+        code: the model's code that ran.
+        ambient: torch's modes before the capture.
+        sources: where each input comes from, by its id.
+        inputs: id of the input that comes from each source.
+    """
+
+    tape: Tape
+    module: FakeModule
+    batch: batches.FlatBatch
+    leaves: list[object]
+    code: ExecutedCode = field(default_factory=ExecutedCode)
+    ambient: Ambient = field(default_factory=Ambient.now)
+    sources: dict[int, Source] = field(default_factory=dict)
+    inputs: dict[Source, int] = field(default_factory=dict)
+
+    @staticmethod
+    def begin(model: torch.nn.Module, batch: batches.FlatBatch) -> "Trace":
+        """Make fake inputs of the module's tensors and of the batch."""
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        tape = Tape(mode, Places({id(m): path for path, m in model.named_modules()}))
+        trace = Trace(tape, FakeModule.of(model, mode), batch, _fake_leaves(batch, mode))
+        one_device(trace.module, [leaf for leaf in trace.leaves if isinstance(leaf, torch.Tensor)])
+        trace._add_module()
+        trace._add_batch()
+        return trace
+
+    def _add_module(self) -> None:
+        for name, real, fake in self.module.parameters:
+            self.add(fake, name, "parameter", Parameter(name))
+            self.tape.known[id(real)] = f"parameter {name}"
+        for name, buffer, fake in self.module.buffers:
+            self.add(fake, name, "buffer", BufferOf(name))
+            self.tape.known[id(buffer)] = f"buffer {name}"
+
+    def _add_batch(self) -> None:
+        seen: set[int] = set()
+        for index, leaf in enumerate(self.leaves):
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in seen:
+                seen.add(id(leaf))
+                self.add(leaf, self.batch.names[index], "batch", BatchLeaf(index))
+
+    def add(self, fake: torch.Tensor, name: str, kind: Kind, source: Source) -> None:
+        """Make a fake tensor an input that comes from a source."""
+        self.bind(self.tape.add_input(fake, name, kind).node, source)
+
+    def bind(self, given: int, source: Source) -> None:
+        """Say where an input comes from."""
+        self.sources[given] = source
+        self.inputs[source] = given
+
+    def replaced(self, source: Source, tensor: torch.Tensor) -> Iterator[State]:
+        """Yield the state pair of an input that another tensor now stands in for."""
+        value = self.tape.value(tensor)
+        given = self.inputs[source]
+        if value.node != given:
+            yield State(given, value)
+
+    def buffer_states(self) -> Iterator[State]:
+        """Yield the state pairs of buffers that the forward pass wrote or replaced."""
+        now = dict(self.module.module.named_buffers())
+        for name, _, fake in self.module.buffers:
+            yield from self.replaced(BufferOf(name), now.get(name, fake))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Record what runs inside."""
+        with ExitStack() as stack:
+            stack.enter_context(self.module.swapped())
+            stack.enter_context(plain_checkpoints(self.tape))
+            stack.enter_context(self.tape.places.following())
+            stack.enter_context(self.tape.fake)
+            stack.enter_context(Recorder(self.tape))
+            yield
+
+    def results(self, tree: object, first: int = 0) -> Results:
+        """Return what a tree of results holds; outputs are counted from ``first``."""
+        outputs: list[Output] = []
+        leaves: list[int | Verbatim] = []
+        for name, leaf in batches.paths(tree, "outputs"):
+            if isinstance(leaf, torch.Tensor):
+                leaves.append(first + len(outputs))
+                outputs.append(Output(name, self.tape.value(leaf)))
+            else:
+                leaves.append(Verbatim(leaf))
+        return Results(tuple(outputs), tuple(leaves))
+
+
+def _fake_leaves(batch: batches.FlatBatch, mode: FakeTensorMode) -> list[object]:
+    made: dict[int, torch.Tensor] = {}
+    with mode:
+        for leaf in batch.leaves:
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in made:
+                made[id(leaf)] = fake_of(leaf)
+    return [made.get(id(leaf), leaf) for leaf in batch.leaves]
