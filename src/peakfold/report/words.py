@@ -31,7 +31,7 @@ def asked(limits: Limits) -> str:
         >>> asked(Limits(193_500_000, 1.1, "50%"))
         'at most 193.5 MB (50%), at most 1.10x the time of eager'
         >>> asked(Limits())
-        'the fastest plan'
+        'no limits'
     """
     parts = []
     if limits.memory_bytes is not None:
@@ -39,7 +39,7 @@ def asked(limits: Limits) -> str:
         parts.append(f"at most {bytes_text(limits.memory_bytes)}{note}")
     if limits.latency is not None:
         parts.append(f"at most {ratio_text(limits.latency)} the time of eager")
-    return ", ".join(parts) or "the fastest plan"
+    return ", ".join(parts) or "no limits"
 
 
 def first_decisions(decisions: Sequence[Decision], count: int) -> tuple[Decision, ...]:
