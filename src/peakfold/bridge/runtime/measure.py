@@ -6,7 +6,7 @@ Bytes and seconds are never measured in the same run: recording allocations slow
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -72,11 +72,17 @@ def _update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler | Non
     optimizer.zero_grad()
 
 
-def resident_bytes(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object) -> int:
+def resident_bytes(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    batch: object,
+    others: Iterable[torch.Tensor] = (),
+) -> int:
     """Return the bytes of every distinct storage that model, optimizer and batch hold between steps.
 
     Parameters, buffers, ``.grad`` where it is set, optimizer state and the batch. The step count of
-    Adam is a tensor of 4 bytes a parameter and counts too.
+    Adam is a tensor of 4 bytes a parameter and counts too. ``others`` are what lives beside them: the
+    tensors of a gradient scaler, the constants of a program.
 
     Example:
         >>> linear = torch.nn.Linear(3, 2)
@@ -84,7 +90,7 @@ def resident_bytes(model: torch.nn.Module, optimizer: torch.optim.Optimizer | No
         80
     """
     found: dict[tuple[str, int], int] = {}
-    for tensor in _held_tensors(model, optimizer, batch):
+    for tensor in (*_held_tensors(model, optimizer, batch), *others):
         storage = tensor.untyped_storage()
         found[str(tensor.device), storage.data_ptr() or id(storage)] = storage.nbytes()
     return sum(found.values())

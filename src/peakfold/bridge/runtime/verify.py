@@ -109,17 +109,34 @@ def _judged(difference: Difference, precision: Precision, batch: str, steps: int
 
 def measured_peaks(target: Target, make_step: MakeStep, device: str = "cpu") -> tuple[Measured, Measured]:
     """Return what a steady-state step of eager and of the optimized program hold, on copies."""
-    return _peak(target, _plain_eager, device), _peak(target, _optimized(make_step), device)
-
-
-def _peak(target: Target, make: Callable[[Target], Callable[[], object]], device: str) -> Measured:
     with _own_stream(0):
         mine = copied(target)
-        return peak_bytes(
-            make(mine),
-            resident=lambda: resident_bytes(mine.model, mine.optimizer, mine.batch),
-            device=device,
-        )
+        eager = _peak(mine, _plain_eager(mine), (), device)
+    with _own_stream(0):
+        mine = copied(target)
+        step = make_step(mine)
+        optimized = _peak(mine, _called(step, mine.batch), step.compiled.binding.constants, device)
+    return eager, optimized
+
+
+def _peak(
+    target: Target, step: Callable[[], object], constants: tuple[torch.Tensor, ...], device: str
+) -> Measured:
+    def resident() -> int:
+        others = (*constants, *_scaler_tensors(target.scaler))
+        return resident_bytes(target.model, target.optimizer, target.batch, others)
+
+    return peak_bytes(step, resident=resident, device=device)
+
+
+def _scaler_tensors(scaler: torch.amp.GradScaler | None) -> list[torch.Tensor]:
+    held = () if scaler is None else (scaler._scale, scaler._growth_tracker)
+    return [tensor for tensor in held if tensor is not None]
+
+
+def _called(step: Step, batch: object) -> Callable[[], object]:
+    args, kwargs = arguments(batch)
+    return lambda: step(*args, **kwargs)
 
 
 def _plain_eager(target: Target) -> Callable[[], object]:
@@ -141,8 +158,8 @@ def _eager(target: Target) -> _Runner:
 def _optimized(make_step: MakeStep) -> Callable[[Target], _Runner]:
     def make(target: Target) -> _Runner:
         step = make_step(target)
-        args, kwargs = arguments(target.batch)
-        return lambda: (step(*args, **kwargs), step.outputs)
+        call = _called(step, target.batch)
+        return lambda: (call(), step.outputs)
 
     return make
 
