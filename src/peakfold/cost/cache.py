@@ -102,7 +102,7 @@ class CostCache:
             return None
 
     def _connect(self, path: Path, thorough: bool) -> sqlite3.Connection | None:
-        database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        database = _database(path)
         try:
             version = _prepare(database)
             if thorough:
@@ -123,7 +123,7 @@ class CostCache:
         return self._fresh(path)
 
     def _fresh(self, path: Path) -> sqlite3.Connection:
-        database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        database = _database(path)
         _prepare(database)
         return database
 
@@ -159,6 +159,10 @@ class CostCache:
             self.close()
             self._database = self._open(self.path, thorough=True)
             return {} if self._database is None else work(self._database)
+
+
+def _database(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 def _prepare(database: sqlite3.Connection) -> int:

@@ -26,11 +26,12 @@ class Maker:
     def call(self, graph: Graph, node: Node) -> Call:
         """Return fresh arguments for a node's operator: one tensor a Value, views apart from each other."""
         limits = index_limits(graph, node)
-        made = {value: self._operand(graph, value, limits.get(value, 2)) for value in node.inputs}
+        made = {value: self.operand(graph, value, limits.get(value, 2)) for value in node.inputs}
         args = tuple(_argument(arg, made) for arg in node.args)
         return args, {name: _argument(arg, made) for name, arg in node.kwargs}
 
-    def _operand(self, graph: Graph, value: Value, limit: int) -> object:
+    def operand(self, graph: Graph, value: Value, limit: int) -> object:
+        """Return a fresh tensor or number for a Value; whole numbers are below ``limit``."""
         kind = graph.type(value)
         if isinstance(kind, ScalarType):
             return _HOST[kind.kind]

@@ -49,6 +49,7 @@ class Effort:
         runs: least number of timed runs.
         seconds: after so many, no run beyond ``least_runs`` starts.
         least_runs: runs of the slowest operators.
+        slow: an operator that takes so many seconds is timed once.
         batch: seconds of work between two looks at the clock.
         cold: bytes of operands that are used in turn.
         copies: most sets of operands.
@@ -57,6 +58,7 @@ class Effort:
     runs: int = 7
     seconds: float = 0.1
     least_runs: int = 3
+    slow: float = 0.5
     batch: float = 2e-4
     cold: int = 8 << 20
     copies: int = 8
@@ -81,7 +83,8 @@ def profile(
     Args:
         graph: the program, on the CPU.
         cache: what is known already.
-        threads: threads of torch meanwhile.
+        threads: threads of torch meanwhile; those that the step will run on, since convolutions choose
+            their algorithm, and so their workspace, by them.
         progress: called with (operators measured, operators to measure).
         effort: how long each is measured; a default when None.
     """
@@ -194,6 +197,8 @@ def _seconds(graph: Graph, node: Node, maker: Maker, effort: Effort) -> float:
     calls = [maker.call(graph, node) for _ in range(copies)]
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     once = _timed(operator, calls, 1, clock)
+    if once >= effort.slow:
+        return once
     repeats = max(1, round(effort.batch / max(once, 1e-7)))
     best, spent, runs = float("inf"), 0.0, 0
     while runs < effort.least_runs or (runs < effort.runs and spent < effort.seconds):
