@@ -134,7 +134,7 @@ def eager_memory(
         places.phase = "update"
         watch.mark({name: fake.grad for name, _, fake in module.parameters if fake.grad is not None})
         if twin is not None:
-            type(twin).step(twin)  # type: ignore[call-arg]
+            type(twin).step(twin)
             twin.zero_grad()
     return watch.result()
 
@@ -196,11 +196,11 @@ class _Lives:
         return tensor.untyped_storage()._cdata in self.now
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts storages that operators make."""
 
     def __init__(self, places: Places, workspace: Hidden) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._places = places
         self._workspace = workspace
         self._lives = _Lives()
@@ -236,7 +236,7 @@ class _Watch(TorchDispatchMode):
             return func(*args, **keywords)
         if func is aten._local_scalar_dense.default:
             return _some_number(args[0])
-        if composite(func.name()):
+        if composite(func._schema.name, func._overloadname):
             with self:
                 return func.decompose(*args, **keywords)
         if self._adds_in_place(func, args, keywords):
@@ -279,7 +279,7 @@ def _some_number(tensor: torch.Tensor) -> float:
 
 def _unshared(tensor: torch.Tensor) -> bool:
     storage = tensor.untyped_storage()
-    uses = torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+    uses = torch._C._storage_Use_Count(storage._cdata)
     return bool(uses <= _ALONE and tensor.is_contiguous())
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -47,7 +48,7 @@ class FakeModule:
             buffers = tuple((name, b, fake_of(b)) for name, b in module.named_buffers())
         for _, real, fake in parameters:
             for hook in (real._backward_hooks or {}).values():
-                fake.register_hook(hook)
+                fake.register_hook(hook)  # type: ignore[no-untyped-call]
         return FakeModule(module, parameters, buffers)
 
     @property
@@ -64,7 +65,8 @@ class FakeModule:
         held = [(dict(module._parameters), dict(module._buffers)) for module in modules]
         try:
             for module in modules:
-                for table in (module._parameters, module._buffers):
+                tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+                for table in tables:
                     table.update({key: fake[id(t)] for key, t in table.items() if t is not None})
             yield
             _check_untouched(self.module, before)
@@ -76,7 +78,7 @@ class FakeModule:
                 _restore(module._buffers, buffers)
 
 
-def _restore(table: dict[str, object], held: dict[str, object]) -> None:
+def _restore(table: dict[str, Any], held: dict[str, Any]) -> None:
     table.clear()
     table.update(held)
 

@@ -48,7 +48,7 @@ def functional(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     if packet is None:
         return None
     overload = op._overloadname
-    if overload in packet.overloads() and name.endswith("_"):
+    if hasattr(packet, overload) and name.endswith("_"):
         return getattr(packet, overload)  # type: ignore[no-any-return]
     return None if name.endswith("_") else _without_out(op, packet)
 
@@ -57,7 +57,7 @@ def _without_out(
     op: torch._ops.OpOverload, packet: torch._ops.OpOverloadPacket
 ) -> torch._ops.OpOverload | None:
     given = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
-    for overload in packet.overloads():
+    for overload in packet.overloads():  # type: ignore[no-untyped-call]
         candidate = getattr(packet, overload)
         if [(a.name, str(a.type)) for a in candidate._schema.arguments] == given:
             return candidate  # type: ignore[no-any-return]

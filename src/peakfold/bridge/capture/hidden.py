@@ -60,7 +60,8 @@ def onednn(op: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[st
     if op is torch.ops.aten.convolution_backward.default and _plain(args[1], args[7], args[9]):
         gradient, x, weight = args[:3]
         strided = any(step != 1 for step in args[4])  # type: ignore[attr-defined]
-        return _backward(*map(Geometry.of, (x, weight, gradient)), strided)  # type: ignore[arg-type]
+        shapes = [Geometry.of(tensor) for tensor in (x, weight, gradient)]  # type: ignore[arg-type]
+        return _backward(*shapes, strided=strided)
     return 0
 
 
@@ -74,7 +75,7 @@ def _forward(x: Geometry, weight: Geometry, made: Geometry) -> int:
     return max(blocked_x + blocked_w + blocked, blocked + _bytes(made)) - _bytes(made)
 
 
-def _backward(x: Geometry, weight: Geometry, made: Geometry, strided: bool) -> int:
+def _backward(x: Geometry, weight: Geometry, made: Geometry, *, strided: bool) -> int:
     blocked_x, blocked_w, blocked = _image(x), _weight(weight), _image(made, output=True)
     to_input = max(blocked + blocked_w + blocked_x, blocked_x + _bytes(x) * (1 + strided))
     to_weight = _bytes(x) + max(blocked + blocked_x + blocked_w, blocked_w + _bytes(weight))

@@ -61,12 +61,12 @@ class Comparison:
 class HostNumber(float):
     """A float that remembers how Python computed it."""
 
-    __slots__ = ("book", "op", "operands", "real")
+    __slots__ = ("actual", "book", "op", "operands")
 
     book: "HostBook"
     op: str
     operands: tuple[object, ...]
-    real: float | None
+    actual: float | None
 
     def __deepcopy__(self, memo: object) -> "HostNumber":
         return self
@@ -132,25 +132,25 @@ class HostBook:
     def compute(self, op: str, *operands: float) -> HostNumber:
         """Return ``op`` of numbers, recorded."""
         known = tuple(self._known(operand) for operand in operands)
-        reals = [operand.real if isinstance(operand, HostNumber) else operand for operand in known]
+        reals = [operand.actual if isinstance(operand, HostNumber) else operand for operand in known]
         missing = any(real is None for real in reals)
         real = None if missing else _quiet(OPERATORS[op], *reals)
         return self._register(op, known, OPERATORS[op](*map(_plain, known)), real)
 
     def compare(self, op: str, left: float, right: float) -> bool:
         """Return the truth of a comparison on the real values, and keep it to be guarded."""
-        sides = tuple(self._known(side) for side in (left, right))
-        reals = [side.real if isinstance(side, HostNumber) else side for side in sides]
-        if any(real is None for real in reals):
+        sides = self._known(left), self._known(right)
+        first, second = (side.actual if isinstance(side, HostNumber) else side for side in sides)
+        if first is None or second is None:
             raise CaptureError(
                 stage="capture",
                 what="the optimizer decides control flow by a number that is read from a tensor",
                 expected="decisions by numbers of param_groups only",
                 hint="pass optimizer=None: the step leaves gradients, and the optimizer runs by itself",
             )
-        outcome = _COMPARISONS[op](*reals)
+        outcome = _COMPARISONS[op](first, second)
         key = (op, *map(_plain, sides))
-        self.comparisons.setdefault(key, Comparison(op, *sides, outcome))
+        self.comparisons.setdefault(key, Comparison(op, sides[0], sides[1], outcome))
         return outcome
 
     def _known(self, operand: float) -> Operand:
@@ -162,7 +162,7 @@ class HostBook:
         if known is not None:
             return known
         number = HostNumber(tag)
-        number.book, number.op, number.operands, number.real = self, op, operands, real
+        number.book, number.op, number.operands, number.actual = self, op, operands, real
         self.numbers[tag] = number
         return number
 

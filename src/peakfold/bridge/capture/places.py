@@ -101,7 +101,7 @@ class Places:
         """Return where the operator that runs now comes from."""
         if self.phase == "update":
             return Origin(phase="update")
-        node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+        node = torch._C._current_autograd_node()
         if self.phase == "backward":
             return self._backward(node)
         origin = Origin(self.stack[-1] if self.stack else "", model_source())

@@ -81,8 +81,8 @@ def is_plain(value: object) -> bool:
     """
     if isinstance(value, _PLAIN):
         return True
-    if type(value) in (tuple, list, set, frozenset):
-        return len(value) <= _MOST and all(map(is_plain, value))  # type: ignore[arg-type]
+    if isinstance(value, tuple | list | set | frozenset) and type(value).__module__ == "builtins":
+        return len(value) <= _MOST and all(map(is_plain, value))
     if type(value) is dict:
         return len(value) <= _MOST and all(is_plain(k) and is_plain(v) for k, v in value.items())
     return False
@@ -204,7 +204,7 @@ def modules_read(model: torch.nn.Module, code: ExecutedCode) -> Iterator[Entry]:
     for path, module in model.named_modules():
         prefix = f"{path}." if path else ""
         table: Mapping[str, object] = module.__dict__
-        for key in sorted((names | _names_of(type(module))) & table.keys() - _TABLES):
+        for key in sorted((names | _names_of(type(module))) & table.keys() - _TABLES):  # type: ignore[arg-type]
             found = entry(table, key, f"{prefix}{key}")
             if found is not None:
                 yield found

@@ -34,13 +34,13 @@ _IN_PLACE_VIEWS = frozenset(
 )  # fmt: skip
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records operators on fake tensors; stands on top of a `FakeTensorMode`."""
 
     supports_higher_order_operators = True
 
     def __init__(self, tape: Tape) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tape = tape
 
     def __torch_dispatch__(
@@ -57,7 +57,7 @@ class Recorder(TorchDispatchMode):
             return func(*args, **keywords)
         if func is aten._local_scalar_dense.default:
             return self._number(args)
-        if composite(func.name()):
+        if composite(func._schema.name, func._overloadname):
             with self:
                 return func.decompose(*args, **keywords)
         args, keywords = self._without_reals(func, args, keywords)
@@ -105,7 +105,7 @@ class Recorder(TorchDispatchMode):
             return self._fold(args[0], result)
         shared = self._shared_argument(args, next(x for x in outputs if x is not None))
         if shared is not None:
-            self._view_outputs(func, args, kwargs, shared, outputs)
+            self._view_outputs(func, args, kwargs, shared, [x for x in outputs if x is not None])
             return result
         self._record(func, args, kwargs, outputs)
         return result
@@ -130,7 +130,7 @@ class Recorder(TorchDispatchMode):
         args: tuple[object, ...],
         kwargs: dict[str, object],
         source: torch.Tensor,
-        outputs: list[torch.Tensor | None],
+        outputs: list[torch.Tensor],
     ) -> None:
         above = self.tape.view(source)
         holed = tuple(HOLE if arg is source else arg for arg in args)
@@ -181,6 +181,7 @@ class Recorder(TorchDispatchMode):
         node = self._record(pure, full, kept, outputs)
         written = outputs[-len(targets) :] if outs else outputs
         for index, (target, output) in enumerate(zip(targets, written, strict=True)):
+            assert output is not None
             self.tape.write(target, Value(node, index), output)
         return _returned(func, args, kwargs)
 
@@ -188,7 +189,7 @@ class Recorder(TorchDispatchMode):
         self, pure: OpOverload, target: torch.Tensor, args: tuple[object, ...]
     ) -> torch.Tensor:
         """Record a draw into a tensor that is not contiguous, which eager fills as it lies in memory."""
-        order = sorted(range(target.dim()), key=lambda dim: -target.stride(dim))
+        order = sorted(range(target.dim()), key=lambda dim: -target.stride()[dim])
         back = sorted(range(target.dim()), key=order.__getitem__)
         permute = aten.permute.default
         value, fake = self.tape.compute(permute, (self.tape.value(target), order), (target, order))
@@ -218,18 +219,25 @@ class Recorder(TorchDispatchMode):
         assert isinstance(variance, torch.Tensor)
         result = self._run(func, args, kwargs)
         pure = SILENT[func]
-        outputs = [*_tensors(result), Geometry.of(mean).empty(), Geometry.of(variance).empty()]
+        new_mean, new_variance = Geometry.of(mean).empty(), Geometry.of(variance).empty()
+        outputs = [*_tensors(result), new_mean, new_variance]
         node = self._record(pure, (x, weight, bias, mean, variance, training, momentum, epsilon), {}, outputs)
-        self.tape.write(mean, Value(node, 3), outputs[3])
-        self.tape.write(variance, Value(node, 4), outputs[4])
+        self.tape.write(mean, Value(node, 3), new_mean)
+        self.tape.write(variance, Value(node, 4), new_variance)
         return result
 
 
 @cache
-def composite(name: str) -> bool:
-    """Whether an operator is made of others on every device: eager never runs it as one."""
+def composite(name: str, overload: str) -> bool:
+    """Whether an operator is made of others on every device: eager never runs it as one.
+
+    Example:
+        >>> composite("aten::linear", "default"), composite("aten::silu_backward", "default")
+        (True, False)
+    """
+    full = name if overload == "default" else f"{name}.{overload}"
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return has(name, "CompositeImplicitAutograd") and not (has(name, "CPU") or has(name, "CUDA"))
+    return has(full, "CompositeImplicitAutograd") and not (has(full, "CPU") or has(full, "CUDA"))
 
 
 def _is_real(leaf: object) -> bool:
@@ -253,7 +261,7 @@ def _targets(func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, ob
     for place, schema in enumerate(func._schema.arguments):
         if schema.is_write:
             given = args[place] if place < len(args) else kwargs.get(schema.name)
-            found.extend(_tensors(given))
+            found.extend(tensor for tensor in _tensors(given) if tensor is not None)
     return found
 
 

@@ -26,7 +26,7 @@ class Geometry:
     def of(tensor: torch.Tensor) -> "Geometry":
         """Return the geometry of a tensor."""
         return Geometry(
-            tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device
+            tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype, tensor.device
         )
 
     def empty(self) -> torch.Tensor:
@@ -140,7 +140,7 @@ class Storages:
 
 
 def _key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def fill(arg: object, value: object) -> object:

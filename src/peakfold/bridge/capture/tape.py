@@ -244,4 +244,4 @@ def type_of(geometry: Geometry) -> TensorType:
 
 def same_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors share their storage."""
-    return left.untyped_storage()._cdata == right.untyped_storage()._cdata
+    return bool(left.untyped_storage()._cdata == right.untyped_storage()._cdata)

@@ -83,7 +83,7 @@ class HostReads(TorchFunctionMode):
 
 def _run(optimizer: torch.optim.Optimizer) -> None:
     try:
-        type(optimizer).step(optimizer)  # type: ignore[call-arg]
+        type(optimizer).step(optimizer)
     except CaptureError:
         raise
     except Exception as error:
@@ -206,11 +206,11 @@ def _state_tensor(
 _READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
 
 
-class _Fills(TorchDispatchMode):
+class _Fills(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes what factory operators fill new tensors with."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.fill: dict[int, float] = {}
         self.alive: list[object] = []
 
