@@ -7,7 +7,7 @@ order. Host numbers are storages of no bytes (``host_number``), so that one set 
 dependency; no schedule frees them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,8 +23,6 @@ Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-
-Reusable = Callable[[Node], Iterable[tuple[int, Value]]]
 
 
 @dataclass(frozen=True)
@@ -104,14 +102,12 @@ class Tables:
         return self.storage_of[self.graph.storage(value)]
 
 
-def tabulate(graph: Graph, costs: Costs, reusable: Reusable | None = None) -> Tables:
+def tabulate(graph: Graph, costs: Costs) -> Tables:
     """Return the arrays of a graph.
 
     Args:
         graph: the program.
         costs: seconds and hidden bytes by node id.
-        reusable: for a node, the pairs (index of an output, operand) that it can write in place; what
-            `peakfold.ops.inplace` says when None.
 
     Example:
         >>> from peakfold.ir.graph import Input, Op, Output, Node
@@ -144,7 +140,7 @@ def tabulate(graph: Graph, costs: Costs, reusable: Reusable | None = None) -> Ta
         if old != new:
             replaces[new] = old
     returned = {storage(output.value) for output in graph.outputs}
-    pairs = [_in_place(graph, node, reusable) for node in steps]
+    pairs = [_in_place(graph, node) for node in steps]
     return Tables(
         graph=graph,
         nodes=np.array([node.id for node in steps], np.int32),
@@ -183,10 +179,9 @@ def _owners(graph: Graph) -> Iterator[Value]:
                 yield value
 
 
-def _in_place(graph: Graph, node: Node, reusable: Reusable | None) -> list[tuple[Value, Value]]:
-    ways = reusable_operands(graph, node) if reusable is None else ()
-    found = [(way.output, way.operand) for way in ways] if reusable is None else reusable(node)
-    return list(dict.fromkeys((Value(node.id, output), operand) for output, operand in found))
+def _in_place(graph: Graph, node: Node) -> list[tuple[Value, Value]]:
+    ways = reusable_operands(graph, node)
+    return list(dict.fromkeys((Value(node.id, way.output), way.operand) for way in ways))
 
 
 def _unique(items: Iterable[int]) -> list[int]:
