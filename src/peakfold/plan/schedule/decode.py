@@ -226,9 +226,11 @@ def _base_runs(code: Code, scratch: Scratch, modes: Modes, limit: float) -> tupl
     mark, stack, found = scratch.mark, scratch.stack, scratch.found
     at_hand, next_use, runs = scratch.at_hand, scratch.next_use, scratch.base_runs
     room = code.capacity - len(code.late)
-    at_hand[:] = False
-    mark[:] = -1
-    next_use[:] = use_begin[:-1]
+    for step in range(len(mark)):
+        mark[step] = -1
+    for v in range(len(at_hand)):
+        at_hand[v] = False
+        next_use[v] = use_begin[v]
     length = 0
     seconds = 0.0
     for place in range(len(base)):
@@ -365,10 +367,16 @@ def _with_updates(code: Code, scratch: Scratch, length: int) -> int:
 
 
 @compiled
+def _fill(items: Ints, count: int, value: int) -> None:
+    for i in range(count):
+        items[i] = value
+
+
+@compiled
 def _note(runs: Ints, length: int, state_begin: Ints, state: Ints, first: Ints, last_read: Ints) -> None:
     """Note the first run of each step and the last read of each state input."""
-    first[:] = -1
-    last_read[:] = -1
+    _fill(first, len(first), -1)
+    _fill(last_read, len(last_read), -1)
     for at in range(length):
         step = runs[at]
         if first[step] < 0:
@@ -383,7 +391,7 @@ def _ready(code: Code, scratch: Scratch, length: int) -> None:
     first, last_read, head, link = scratch.first, scratch.last_read, scratch.head, scratch.link
     target_pair, target_begin, target_maker = code.target_pair, code.target_begin, code.target_maker
     _note(scratch.base_runs, length, code.state_begin, code.state, first, last_read)
-    head[: length + 1] = -1
+    _fill(head, length + 1, -1)
     for i in range(len(target_pair) - 1, -1, -1):
         at = last_read[target_pair[i]]
         for j in range(target_begin[i], target_begin[i + 1]):
@@ -403,11 +411,11 @@ def _place_states(code: Code, scratch: Scratch, length: int) -> int:
     kept, nbytes = code.kept, code.nbytes
     pair_new, pair_maker, pair_in_place = code.pair_new, code.pair_maker, code.pair_in_place
     _note(runs, length, code.state_begin, code.state, first, last_read)
-    head[:length] = -1
-    placed[:] = -1
-    needed[:] = kept
+    _fill(head, length, -1)
+    _fill(placed, len(placed), -1)
     live = 0
     for v in range(len(kept)):
+        needed[v] = kept[v]
         if kept[v]:
             live += nbytes[v]
     for i in range(len(pair_new)):
@@ -440,8 +448,8 @@ def _profile(code: Code, scratch: Scratch, length: int, target: float) -> tuple[
     nbytes, workspace, pair_new = code.nbytes, code.workspace, code.pair_new
     way_begin, way_output, way_operand, reuse = code.way_begin, code.way_output, code.way_operand, code.reuse
     live = code.resident + _place_states(code, scratch, length)
-    dies[:] = -1
-    copied[:] = -1
+    _fill(dies, len(dies), -1)
+    _fill(copied, len(copied), -1)
     peak = code.resident
     peak_at = 0
     excess = 0.0

@@ -65,6 +65,15 @@ class Explorer:
         """The graph."""
         return self.frame.tables
 
+    def compile(self) -> None:
+        """Have the search's functions compiled, which takes seconds where it was never done on a machine."""
+        undecided = Candidate(self.plain.peak, self.plain.seconds, self.start)
+        search.descend(
+            self.code, self.scratch, self.slots, self.kept, self.start.copy(), self.plain.peak, np.inf, 0
+        )
+        self._anneal(undecided, self.plain.peak, np.inf, 0, 1.0)
+        self.chunks = 0
+
     @property
     def states(self) -> int:
         """Number of plans decoded so far."""

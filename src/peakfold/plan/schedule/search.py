@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from peakfold.plan.schedule.arrays import Bytes, Floats, Ints
+from peakfold.plan.schedule.arrays import Bytes, Floats
 from peakfold.plan.schedule.decode import Code, Modes, Outcome, Scratch, decode
 from peakfold.plan.schedule.kernel import compiled
 from peakfold.plan.schedule.slots import Slots
@@ -57,18 +57,30 @@ def archive(edges: Bytes, slots: int) -> Archive:
 
 
 @compiled
+def _copy(source: Modes, target: Modes) -> None:
+    for slot in range(len(source)):
+        target[slot] = source[slot]
+
+
+@compiled
 def note(kept: Archive, modes: Modes, outcome: Outcome) -> None:
     """Put a decoded plan into the archive where it is the fastest of its range."""
     kept.tried[0] += 1
     if outcome.length == 0:
         return
-    row = np.searchsorted(kept.edges, outcome.peak)
+    low, row = 0, len(kept.edges)
+    while low < row:
+        middle = (low + row) // 2
+        if kept.edges[middle] < outcome.peak:
+            low = middle + 1
+        else:
+            row = middle
     if row < len(kept.edges):
         better = outcome.seconds < kept.seconds[row]
         if better or (outcome.seconds == kept.seconds[row] and outcome.peak < kept.peaks[row]):
             kept.seconds[row] = outcome.seconds
             kept.peaks[row] = outcome.peak
-            kept.modes[row, :] = modes
+            _copy(modes, kept.modes[row])
 
 
 @compiled
@@ -115,6 +127,15 @@ def _estimates(code: Code, slots: Slots, modes: Modes, hot: Bytes) -> Floats:
 
 
 @compiled
+def _largest(items: Floats) -> int:
+    best = 0
+    for i in range(1, len(items)):
+        if items[i] > items[best]:
+            best = i
+    return best
+
+
+@compiled
 def pin(code: Code, slots: Slots, modes: Modes, slot: int, changed: Bytes, count: int) -> int:
     """Keep the operands of a slot's step to their last reader; return how many slots changed."""
     step = slots.step[slot]
@@ -154,17 +175,18 @@ def descend(
     note(kept, modes, now)
     changed = np.zeros((len(modes) + 1, 2), np.int64)
     for _ in range(rounds):
-        if now.length == 0 or now.excess <= 0:
+        if now.length == 0 or now.excess <= 0 or len(slots.choices) == 0:
             break
         estimate = _estimates(code, slots, modes, _hot_places(code, work, now.length, target))
-        order = np.argsort(-estimate)
         best_gain = 0.0
         best_slot = -1
         best_pins = False
-        for i in range(min(BEST_OF, len(order))):
-            if estimate[order[i]] <= 0:
+        for _ in range(BEST_OF):
+            choice = _largest(estimate)
+            if estimate[choice] <= 0:
                 break
-            slot = slots.choices[order[i]]
+            estimate[choice] = 0.0
+            slot = slots.choices[choice]
             for pins in range(2):
                 changed[0, 0] = slot
                 changed[0, 1] = modes[slot]
@@ -192,14 +214,15 @@ def descend(
 
 
 @compiled
-def _live_slots(code: Code, work: Scratch, slots: Slots, length: int, at: int, out: Ints) -> int:
+def _live_slots(code: Code, work: Scratch, slots: Slots, length: int, at: int, out: Bytes) -> int:
     """List the open slots of what lives during a run and is not read there; return how many."""
     needed, runs, base = work.needed, work.runs, code.base
     place = 0
     for i in range(at + 1):
         if place < len(base) and runs[i] == base[place]:
             place += 1
-    needed[:] = False
+    for v in range(len(needed)):
+        needed[v] = False
     for i in range(length - 1, at, -1):
         step = runs[i]
         for j in range(code.need_begin[step], code.need_begin[step + 1]):
@@ -238,7 +261,7 @@ def _propose(
     slots: Slots,
     modes: Modes,
     state: Random,
-    hot: Ints,
+    hot: Bytes,
     hots: int,
     feasible: bool,
     changed: Bytes,
@@ -359,7 +382,7 @@ def anneal(
     ``modes`` holds it.
     """
     changed = np.zeros((4 * len(modes) + 8, 2), np.int64)
-    hot = np.zeros(len(work.needed) + 1, np.int32)
+    hot = np.zeros(len(work.needed) + 1, np.int64)
     slack = SLACK * target
     now = decode(code, work, modes, target, limit)
     note(kept, modes, now)
@@ -386,6 +409,6 @@ def anneal(
         hots = _live_slots(code, work, slots, now.length, now.at, hot)
         if cost < best_cost:
             best, best_cost = now, cost
-            best_modes[:] = modes
-    modes[:] = best_modes
+            _copy(modes, best_modes)
+    _copy(best_modes, modes)
     return best

@@ -28,10 +28,10 @@ class Slots(NamedTuple):
     begin: Ints
     end: Ints
     open: Flags
-    choices: Ints
+    choices: Bytes
     class_of: Ints
     member_begin: Ints
-    member: Ints
+    member: Bytes
     gaps: int
 
 
@@ -64,10 +64,10 @@ def slots(frame: Frame) -> Slots:
         begin=begin,
         end=end,
         open=usable,
-        choices=np.flatnonzero(usable).astype(np.int32),
+        choices=np.flatnonzero(usable),
         class_of=class_of,
         member_begin=np.cumsum([0, *(len(row) for row in members)], dtype=np.int32),
-        member=np.array([slot for row in members for slot in row], np.int32),
+        member=np.array([slot for row in members for slot in row], np.int64),
         gaps=frame.gaps,
     )
 
