@@ -186,7 +186,10 @@ def test_closures():
     batch = (torch.zeros(4, 6),)
     guards = capture_step(model, loss, None, batch).guards
     factor = 2.0
-    assert guards.check(model, None, batch) == f"factor, which {loss.__qualname__} closes over is 2.0, captured as 1.0"
+    assert (
+        guards.check(model, None, batch)
+        == f"factor, which {loss.__qualname__} closes over is 2.0, captured as 1.0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,7 +234,9 @@ def test_state_that_was_cleared(program):
     guards = capture_step(program.model, make(), program.optimizer, program.batch).guards
     assert guards.check(program.model, program.optimizer, program.batch) is None
     program.optimizer.state.clear()
-    assert guards.check(program.model, program.optimizer, program.batch) == "the optimizer's state was cleared"
+    assert (
+        guards.check(program.model, program.optimizer, program.batch) == "the optimizer's state was cleared"
+    )
 
 
 def test_gradients_alone_do_not_look_at_grad(program):
