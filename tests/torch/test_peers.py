@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.peers import Peer, Step, catalog, chunk_counts, compiled, outermost
+from peakfold.bench.peers import Peer, Step, catalog, chunk_counts, compiled, outermost
 from peakfold.errors import UsageError
 from peakfold.workloads import NAMES, Target, block_classes, build
 

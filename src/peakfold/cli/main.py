@@ -11,6 +11,7 @@ from rich.text import Text
 
 from peakfold import __version__
 from peakfold.cli import calls
+from peakfold.cli.bench import run_bench
 from peakfold.cli.demo import run_demo
 from peakfold.cli.failures import guarded
 from peakfold.cli.output import Output
@@ -191,6 +192,42 @@ def demo(
     reports = run_demo(Output(json, out), size.value, memory, time_budget)
     for report in reports:
         _require_equal(report)
+
+
+@app.command()
+def bench(
+    workloads: Annotated[
+        str, typer.Option("--workloads", metavar="A,B", help="Names; all seven when left out.")
+    ] = "",
+    size: Annotated[Size, typer.Option("--size", help="Size of the workloads.")] = Size.cpu,
+    peers: Annotated[
+        str,
+        typer.Option(
+            "--peers", metavar="A,B", help="Groups, or names such as accumulate-4; eager always runs."
+        ),
+    ] = "checkpoint,selective,accumulate,both",
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Also torch.compile with budgets; a minute each to compile.")
+    ] = False,
+    memory: Annotated[
+        str, typer.Option("--memory", metavar="M,M", help="Budgets of the peak; time is minimized.")
+    ] = "80%,60%,50%",
+    latency: Annotated[
+        str, typer.Option("--latency", metavar="L,L", help="Limits of the time; memory is minimized.")
+    ] = "1.05,1.10,1.35",
+    time_budget: Annotated[
+        float, typer.Option("--time-budget", metavar="S", help="Seconds of searching for each constraint.")
+    ] = 10.0,
+    repeats: Annotated[int, typer.Option("--repeats", help="Timed runs of each variant.")] = 5,
+    out: OutOf = None,
+    json: JsonOf = None,
+) -> None:
+    """Measure eager, what users do today, and peakfold at given constraints, all in one run a workload."""
+    from peakfold.bench import settings
+    from peakfold.workloads import NAMES
+
+    lists = (workloads, size.value, peers, memory, latency)
+    run_bench(settings.read(*lists, time_budget, repeats, NAMES, compiled), Output(json, out))
 
 
 Limits = tuple[str | int | None, str | float | None, float, int | None]

@@ -1,0 +1,113 @@
+"""A variant of a step on copies of its own: its peak, and whether it computes what eager does."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils import _pytree as pytree
+
+from peakfold.bridge.runtime.compare import Difference, Result, compare
+from peakfold.bridge.runtime.measure import interleaved_cpu_seconds, peak_bytes
+from peakfold.pipeline.task import Task
+from peakfold.report.progress import Progress
+
+Call = Callable[[], object]
+Make = Callable[[Task], Call]
+
+STEPS = 2
+ROUNDING = 1e-3
+"""The largest error after two steps, relative to the scale of its tensor, that is put down to rounding."""
+LONGEST = 2000
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One variant, run three times.
+
+    Attributes:
+        call: one more step of it.
+        peak_bytes: the most bytes in the third.
+        left: loss, parameters, buffers and optimizer state after the second.
+    """
+
+    call: Call
+    peak_bytes: int
+    left: Sequence[Result]
+
+    def against(self, original: "Observed") -> Difference:
+        """Return how far it is from another variant that began from the same state."""
+        return compare(original.left, self.left)
+
+
+def observe(
+    make: Make, task: Task, seed: int = 0, original: Observed | None = None
+) -> tuple[Observed, Difference]:
+    """Run a variant on copies of a task, and compare it with the original (with itself where None).
+
+    Args:
+        make: makes the step of a variant from a task of its own.
+        task: is not touched.
+        seed: of the random stream.
+        original: eager, observed with the same seed.
+    """
+    with torch.random.fork_rng():
+        mine = task.clone()
+        call = make(mine)
+        torch.manual_seed(seed)
+        losses = [_loss(call(), step) for step in range(STEPS)]
+        left = [*losses, *_left(mine)]
+        difference = compare(left if original is None else original.left, left)
+        kept = [Result(r.name, r.role, r.tensor.detach().clone()) for r in left] if original is None else ()
+        measured = peak_bytes(call, warmup=0, resident=mine.resident, device=task.device)
+    return Observed(call, measured.peak_bytes, kept), difference
+
+
+def is_equal(difference: Difference) -> bool:
+    """Whether nothing but rounding differs."""
+    return difference.bit_equal or difference.max_error <= ROUNDING
+
+
+def _loss(loss: object, step: int) -> Result:
+    assert isinstance(loss, torch.Tensor)
+    return Result(f"loss of step {step}", "loss", loss.detach().clone())
+
+
+def _left(task: Task) -> Iterator[Result]:
+    for name, parameter in task.model.named_parameters():
+        yield Result(name, "parameter", parameter)
+    for name, buffer in task.model.named_buffers():
+        yield Result(name, "buffer", buffer)
+    state = task.optimizer.state_dict() if task.optimizer is not None else {}
+    for path, leaf in pytree.tree_flatten_with_path(state.get("state", {}))[0]:
+        if isinstance(leaf, torch.Tensor):
+            yield Result(f"optimizer state {pytree.keystr(path)}", "state", leaf)
+
+
+def timed(calls: Mapping[str, Call], repeats: int, threads: int, progress: Progress) -> dict[str, float]:
+    """Return the least CPU seconds of each call; every round runs all, in an order that turns.
+
+    Args:
+        calls: steps that have run before.
+        repeats: rounds.
+        threads: of torch; one is pinned to a core.
+        progress: told after each round.
+    """
+    best = dict.fromkeys(calls, float("inf"))
+    names = list(calls)
+    for done in range(repeats):
+        progress("time", done / repeats, f"round {done + 1} of {repeats}, {len(names)} variants")
+        turned = names[done % len(names) :] + names[: done % len(names)]
+        once = {name: calls[name] for name in turned}
+        taken = interleaved_cpu_seconds(once, 1, warmup=0, threads=threads)
+        best = {name: min(best[name], taken[name]) for name in names}
+    return best
+
+
+def message(error: BaseException) -> str:
+    """Return what a row says of an exception: its type and its text, shortened.
+
+    Example:
+        >>> message(ValueError("too small"))
+        'ValueError: too small'
+    """
+    return f"{type(error).__name__}: {error}"[:LONGEST]

@@ -1,0 +1,121 @@
+"""peakfold's programs for one workload: searched once for each constraint."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from peakfold.bench.settings import Settings
+from peakfold.bridge.capture import Captured
+from peakfold.bridge.runtime.profile import profile
+from peakfold.cost.cache import FILE_NAME, CostCache
+from peakfold.cost.costs import Costs
+from peakfold.ir.plan import Plan
+from peakfold.options import from_environment
+from peakfold.pipeline.program import Program, emit_plan
+from peakfold.pipeline.task import Task
+from peakfold.plan.schedule import planner
+from peakfold.report.progress import Progress
+
+SPARE = 0.98
+"""Beside the plan for a time limit, one for this part of it runs, since prediction is not exact."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A program for a constraint.
+
+    Attributes:
+        constraint: in words.
+        program: what was found.
+        search_seconds: of the search that found it; None for the program without recomputation.
+        lower_bound_bytes: proven.
+    """
+
+    constraint: str
+    program: Program
+    search_seconds: float | None = None
+    lower_bound_bytes: int | None = None
+
+
+class Plans:
+    """Captured and costed once; searched for one constraint after the other.
+
+    Attributes:
+        captured: the program.
+        costs: of its nodes.
+        plain: the program without recomputation.
+        correction: measured over predicted time, both relative to eager; 1 until it is known.
+    """
+
+    def __init__(self, task: Task, settings: Settings, progress: Progress) -> None:
+        self.correction = 1.0
+        self._settings = settings
+        self._progress = progress
+        progress("capture", 0.0)
+        self.captured: Captured = task.capture()
+        cache = CostCache(from_environment().cache / FILE_NAME)
+        self.costs: Costs = profile(self.captured.graph, cache, settings.threads, self._profiled)
+        self.plain = self._program(Plan(self.captured.graph.digest))
+
+    def _profiled(self, done: int, total: int) -> None:
+        self._progress("profile", done / max(total, 1), f"{done} of {total} operators")
+
+    def _program(self, plan: Plan) -> Program:
+        return emit_plan(self.captured, plan, self.costs)
+
+    def ratio(self, program: Program) -> float:
+        """Return the predicted time over that of the program without recomputation."""
+        return program.timeline.seconds / self.plain.timeline.seconds
+
+    def uncorrected(self, program: Program) -> float:
+        """Return the predicted time over that of the operators that eager runs."""
+        nodes = self.captured.graph.nodes
+        return program.timeline.seconds / sum(self.costs.seconds.get(node.id, 0.0) for node in nodes)
+
+    def within_bytes(self, constraint: str, budget: int) -> Sequence[Planned]:
+        """Return the fastest program within a budget.
+
+        Raises:
+            InfeasibleError: there is none.
+        """
+        found = self._search(constraint, memory=budget)
+        return (self._planned(constraint, found, found.plan),)
+
+    def within_time(self, constraint: str, limit: float, spare: bool) -> Sequence[Planned]:
+        """Return the smallest program within a limit of the time over eager's.
+
+        Args:
+            constraint: in words.
+            limit: 1.10 for at most 10 % slower.
+            spare: also the smallest within `SPARE` of the limit, where that is another one.
+
+        Raises:
+            InfeasibleError: there is none.
+        """
+        seconds = limit * self.plain.timeline.seconds / self.correction
+        found = self._search(constraint, latency=seconds)
+        plans = [self._planned(constraint, found, found.plan)]
+        quicker = [point for point in found.front if point.seconds <= SPARE * seconds]
+        if spare and quicker:
+            least = min(quicker, key=lambda point: point.peak_bytes)
+            name = f"{constraint}, {1 - SPARE:.0%} to spare"
+            plans.append(self._planned(name, found, least.plan))
+        return plans
+
+    def _search(
+        self, constraint: str, memory: int | None = None, latency: float | None = None
+    ) -> planner.Found:
+        return planner.optimize(
+            self.captured.graph,
+            self.costs,
+            memory=memory,
+            latency=latency,
+            time_budget=self._settings.time_budget,
+            seed=self._settings.seed,
+            progress=lambda state: self._progress("search", state.share, constraint),
+        )
+
+    def _planned(self, constraint: str, found: planner.Found, plan: Plan) -> Planned:
+        return Planned(constraint, self._program(plan), found.elapsed, found.lower_bound_bytes)
+
+
+Search = Callable[[], Sequence[Planned]]

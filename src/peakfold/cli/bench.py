@@ -1,0 +1,77 @@
+"""``peakfold bench``: workloads x peers x peakfold at given constraints."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from peakfold.cli.output import STDOUT, Output
+from peakfold.cli.progress import Reporter
+from peakfold.errors import NotEqualError, PeakfoldError
+from peakfold.report.folder import write_files
+
+if TYPE_CHECKING:
+    from peakfold.bench.rows import Results
+    from peakfold.bench.settings import Settings
+
+FILE = "bench.json"
+
+
+class Interrupted(PeakfoldError):
+    """The user ended a run; what was known by then is written."""
+
+    exit_code = 130
+
+
+def run_bench(settings: "Settings", output: Output) -> None:
+    """Run a benchmark, write its JSON and print its tables.
+
+    Raises:
+        Interrupted: by the user, after what is known has been written.
+        NotEqualError: a program of peakfold computes something else than eager.
+        PeakfoldError: a workload failed as a whole.
+    """
+    from peakfold.bench import runner
+    from peakfold.bench.table import render
+
+    output.check()
+    with Reporter(output.progress) as progress:
+        results = runner.run(settings, progress)
+    _write(results, output)
+    render(results, output.tables)
+    _require_good(results, settings)
+
+
+def _write(results: "Results", output: Output) -> None:
+    from peakfold.bench.rows import to_json
+
+    text = to_json(results)
+    if output.folder is not None:
+        write_files(output.folder, {FILE: text.encode()})
+    if output.json == STDOUT:
+        print(text, end="", flush=True)
+    elif output.json is not None:
+        path = Path(output.json)
+        write_files(path.parent, {path.name: text.encode()})
+
+
+def _require_good(results: "Results", settings: "Settings") -> None:
+    from peakfold.bench.rows import PEAKFOLD
+
+    if not results.complete:
+        ended = [name for name in settings.workloads if name in results.workloads]
+        raise Interrupted(
+            stage="bench",
+            what="interrupted",
+            got=f"{len(ended)} of {len(settings.workloads)} workloads begun; what is known is written",
+        )
+    wrong = [row for row in results.rows if row.variant == PEAKFOLD and row.equal is False]
+    if wrong:
+        raise NotEqualError(
+            stage="bench",
+            what=f"{wrong[0].workload}, {wrong[0].name}, does not compute what eager does",
+            got=f"an error of {wrong[0].max_error}",
+            hint="this is a fault of peakfold: please report it",
+        )
+    failed = [row for row in results.rows if not row.variant]
+    if failed:
+        names = ", ".join(row.workload for row in failed)
+        raise PeakfoldError(stage="bench", what=f"failed: {names}", got=failed[0].error)
