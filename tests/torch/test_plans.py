@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from peakfold.bridge.capture.step import capture_step
+from peakfold.bridge.capture.step import capture_inference, capture_step
 from peakfold.bridge.codegen.emit import emit
 from peakfold.bridge.runtime import measure
 from peakfold.bridge.runtime.bind import Binder, Subject
 from peakfold.bridge.runtime.compiled import compiled
+from peakfold.bridge.runtime.load import load
 from peakfold.bridge.runtime.source import load_source
 from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Target, measured_peaks, verify
@@ -204,6 +205,21 @@ def test_bfloat16_and_a_gradient_scaler(factor):
     target = Target(plain.model, loss_fn, plain.optimizer, plain.batch, scaler)
     found = verify(target, make_step(PLANS["random 1"]))
     assert found.ok, found
+
+
+def test_inference_returns_the_outputs_and_is_saved(tmp_path):
+    model = Convolutions().eval()
+    image = torch.randn(2, 3, 8, 8)
+    captured = capture_inference(model, (image,))
+    plan = Plan(captured.graph.digest)
+    source = emit(captured.graph, lower(captured.graph, plan))
+    made = compiled(captured, plan, source, model, None, (image,), inference=True)
+    step = Step(Subject(model), made)
+    with torch.no_grad():
+        wanted = model(image)
+    assert torch.equal(step(image), wanted)
+    step.save(tmp_path / "inference")
+    assert torch.equal(load(tmp_path / "inference", model, None)(image), wanted)
 
 
 def test_groups_frozen_parameters_and_parameters_without_gradient():

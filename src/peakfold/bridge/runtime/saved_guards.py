@@ -8,8 +8,6 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import flatten
 
-_FLAGS = (bool, int, float, str, type(None))
-
 
 @dataclass(frozen=True)
 class BatchTensor:
@@ -33,8 +31,8 @@ class Group:
 
     Attributes:
         parameters: names, in order.
-        flags: entries that decide what the optimizer computes: booleans, texts and None; of a number,
-            whether it is zero.
+        flags: the optimizer's own entries that decide what it computes: booleans, texts and None; of a
+            number, whether it is zero. What a scheduler adds does not count.
     """
 
     parameters: tuple[str, ...]
@@ -139,10 +137,14 @@ def _groups(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> 
     return tuple(
         Group(
             tuple(names.get(parameter, "") for parameter in group["params"]),
-            tuple((key, _flag(entry)) for key, entry in sorted(group.items()) if isinstance(entry, _FLAGS)),
+            tuple((key, _flag(group[key])) for key in sorted(optimizer.defaults) if _is_flag(group[key])),
         )
         for group in optimizer.param_groups
     )
+
+
+def _is_flag(entry: object) -> bool:
+    return isinstance(entry, bool | int | float | str | None)
 
 
 def _flag(entry: bool | float | str | None) -> bool | str | None:

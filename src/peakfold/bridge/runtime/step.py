@@ -98,13 +98,13 @@ class Step:
         self.outputs = None
         batch = self._as_batch(args, kwargs)
         program = self._program_for(batch)
-        loss, outputs = program.run(batch)
+        results, outputs = program.run(batch)
         if self._subject.optimizer is not None:
             self._subject.optimizer._opt_called = True  # type: ignore[attr-defined]
         if program.compiled.inference:
             return outputs
         self.outputs = outputs
-        return loss
+        return results[0]
 
     def _as_batch(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """Return the batch of a call: a dict where it is passed by keywords, or as one dict."""
@@ -152,7 +152,8 @@ class _Program:
         subject = self._subject
         return self.compiled.guards.check(subject.model, subject.optimizer, batch)
 
-    def run(self, batch: object) -> tuple[torch.Tensor, object]:
+    def run(self, batch: object) -> tuple[tuple[torch.Tensor, ...], object]:
+        """Run once; return the outputs of the graph, and those of them that are the user's, as a tree."""
         if not self._binder.is_current():
             self._binder = Binder(self.compiled, self._subject)
         binding = self.compiled.binding
@@ -162,11 +163,11 @@ class _Program:
             results = self._function(tensors, scalars)
         self._leave_gradients(results)
         if binding.outputs is None:
-            return results[0], None
+            return results, None
         picked = [
             leaf.value if isinstance(leaf, Verbatim) else results[leaf] for leaf in binding.output_leaves
         ]
-        return results[0], pytree.tree_unflatten(picked, binding.outputs)
+        return results, pytree.tree_unflatten(picked, binding.outputs)
 
     def _leave_gradients(self, results: tuple[torch.Tensor, ...]) -> None:
         """Leave in ``.grad`` what backward leaves there, and what ``zero_grad`` does."""

@@ -95,8 +95,10 @@ def verify(
     Raises:
         UsageError: the model cannot be copied.
     """
-    runs = (_results(target, make, steps, precision, seed) for make in (_eager, _optimized(make_step)))
-    return _judged(compare(next(runs), next(runs)), precision, batch, steps)
+    original = _results(target, _eager, steps, precision, seed)
+    gc.collect()
+    found = _results(target, _optimized(make_step), steps, precision, seed)
+    return _judged(compare(original, found), precision, batch, steps)
 
 
 def _judged(difference: Difference, precision: Precision, batch: str, steps: int) -> Equality:
@@ -276,7 +278,6 @@ def _double(leaf: object) -> object:
 @contextmanager
 def _own_stream(seed: int) -> Iterator[None]:
     """Run with a random stream of its own, and leave the user's as it was."""
-    gc.collect()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
