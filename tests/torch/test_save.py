@@ -1,11 +1,14 @@
+import errno
 import json
 import zipfile
+from dataclasses import replace
 
 import pytest
 import torch
 from tests.torch.programs import tiny_compiled, tiny_target
 from tests.torch.test_plans import make_step, random_plan, transformer
 
+from peakfold.bridge.capture.binding import Verbatim
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.load import load
 from peakfold.bridge.runtime.measure import eager_step
@@ -143,3 +146,32 @@ def test_a_folder_that_is_not_there(tmp_path):
     step = Step(Subject(model, optimizer), tiny_compiled(model, optimizer, batch))
     with pytest.raises(CacheError, match="the step cannot be written"):
         step.save(tmp_path / "no" / "where")
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(saved, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = saved.read_bytes()
+    model, _, optimizer, batch = tiny_target()
+    step = Step(Subject(model, optimizer), tiny_compiled(model, optimizer, batch))
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", full)
+    with pytest.raises(CacheError, match="got: No space left on device"):
+        step.save(saved)
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_what_is_no_plain_data_is_not_saved(tmp_path):
+    model, _, optimizer, batch = tiny_target()
+    made = tiny_compiled(model, optimizer, batch)
+    binding = replace(made.binding, output_leaves=(Verbatim(print),))
+    step = Step(Subject(model, optimizer), replace(made, binding=binding))
+    with pytest.raises(CacheError) as caught:
+        step.save(tmp_path / "step")
+    assert str(caught.value) == (
+        "save: the step holds a Python object that cannot be saved\n"
+        "  expected: outputs and batches of tensors, numbers, texts, tuples, lists and dicts\n"
+        "  got: <built-in function print>\n"
+        "  next: return plain data from loss_fn beside the loss"
+    )
