@@ -84,7 +84,7 @@ class Outcome(NamedTuple):
     """What a vector of modes comes to.
 
     Attributes:
-        length: number of runs; 0 where the limit of seconds was passed, and nothing else is known.
+        length: number of runs; -1 where the limit of seconds was passed, and nothing else is known.
         peak: most bytes at once.
         seconds: of all runs.
         excess: sum over all runs of the bytes above the target.
@@ -208,8 +208,8 @@ def decode(code: Code, scratch: Scratch, modes: Modes, target: float, limit: flo
         limit: seconds at which to stop.
     """
     length, seconds = _base_runs(code, scratch, modes, limit)
-    if length == 0 and len(code.base) > 0:
-        return Outcome(0, 0, seconds, 0.0, 0)
+    if length < 0:
+        return Outcome(-1, 0, seconds, 0.0, 0)
     length = _with_updates(code, scratch, length)
     for i in range(len(code.late)):
         seconds += code.seconds[code.late[i]]
@@ -241,7 +241,7 @@ def _base_runs(code: Code, scratch: Scratch, modes: Modes, limit: float) -> tupl
         if lacks:
             again = _missing(need_begin, need, producer, at_hand, mark, stack, found, step, place)
             if length + again >= room:
-                return 0, seconds
+                return -1, seconds
             _sort_by_rank(base, rank, mark, found, again, place)
             for i in range(again):
                 maker = found[i]
@@ -255,7 +255,7 @@ def _base_runs(code: Code, scratch: Scratch, modes: Modes, limit: float) -> tupl
         length += 1
         seconds += seconds_of[step]
         if seconds > limit or length >= room:
-            return 0, seconds
+            return -1, seconds
         for j in range(need_begin[step], need_begin[step + 1]):
             v = need[j]
             next_use[v] += 1

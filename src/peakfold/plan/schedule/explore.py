@@ -92,7 +92,7 @@ class Explorer:
             outcome = search.descend(
                 self.code, self.scratch, self.slots, self.kept, modes, level, seconds, len(modes)
             )
-            if outcome.length == 0 or outcome.excess > 0:
+            if outcome.length < 0 or outcome.excess > 0:
                 return
 
     def anneal(self, target: int, seconds: float, rounds: int = ROUNDS) -> None:

@@ -41,8 +41,12 @@ def lower(graph: Graph, plan: Plan) -> Schedule:
 def lower_tables(tables: Tables, plan: Plan) -> Schedule:
     """Return the schedule that a plan comes to, from the tables of its graph."""
     placed = frame(tables, plan.order)
-    runs = sequence(placed, modes_of(placed, plan), plan.updates)
-    return Schedule(tuple(_Storage(tables, runs, plan.reuse).steps()))
+    return stored(tables, sequence(placed, modes_of(placed, plan), plan.updates), plan.reuse)
+
+
+def stored(tables: Tables, runs: Sequence[int], reuse: bool) -> Schedule:
+    """Return the schedule of a sequence of runs: each step as often as it stands in ``runs``."""
+    return Schedule(tuple(_Storage(tables, runs, reuse).steps()))
 
 
 class _Storage:

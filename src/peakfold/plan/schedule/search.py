@@ -66,7 +66,7 @@ def _copy(source: Modes, target: Modes) -> None:
 def note(kept: Archive, modes: Modes, outcome: Outcome) -> None:
     """Put a decoded plan into the archive where it is the fastest of its range."""
     kept.tried[0] += 1
-    if outcome.length == 0:
+    if outcome.length < 0:
         return
     low, row = 0, len(kept.edges)
     while low < row:
@@ -175,7 +175,7 @@ def descend(
     note(kept, modes, now)
     changed = np.zeros((len(modes) + 1, 2), np.int64)
     for _ in range(rounds):
-        if now.length == 0 or now.excess <= 0 or len(slots.choices) == 0:
+        if now.length < 0 or now.excess <= 0 or len(slots.choices) == 0:
             break
         estimate = _estimates(code, slots, modes, _hot_places(code, work, now.length, target))
         best_gain = 0.0
@@ -199,7 +199,7 @@ def descend(
                 trial = decode(code, work, modes, target, limit)
                 note(kept, modes, trial)
                 undo(modes, changed, count)
-                if trial.length == 0 or trial.excess >= now.excess:
+                if trial.length < 0 or trial.excess >= now.excess:
                     continue
                 gain = (now.excess - trial.excess) / max(trial.seconds - now.seconds, 1e-7)
                 if gain > best_gain:
@@ -386,7 +386,7 @@ def anneal(
     slack = SLACK * target
     now = decode(code, work, modes, target, limit)
     note(kept, modes, now)
-    if now.length == 0 or len(slots.choices) == 0:
+    if now.length < 0 or len(slots.choices) == 0:
         return now
     hots = _live_slots(code, work, slots, now.length, now.at, hot)
     cost = cost_of(now, target, weight, slack)
@@ -402,7 +402,7 @@ def anneal(
         trial = decode(code, work, modes, target, min(limit, bar))
         note(kept, modes, trial)
         trial_cost = cost_of(trial, target, weight, slack)
-        if trial.length == 0 or trial_cost > bar:
+        if trial.length < 0 or trial_cost > bar:
             undo(modes, changed, count)
             continue
         now, cost = trial, trial_cost
