@@ -70,6 +70,7 @@ def store(folder: Path, key: str, graph: Graph, kept: Kept) -> str | None:
             json.dump(entry, stream)
         os.replace(aside, folder / f"{key}.json")
     except OSError as error:
-        Path(aside).unlink(missing_ok=True)
+        if aside:
+            Path(aside).unlink(missing_ok=True)
         return f"the plan could not be kept for the next time: {error.strerror or error}"
     return None
