@@ -6,6 +6,7 @@ import traceback
 
 import typer
 
+from peakfold.cli.interrupts import interruptible
 from peakfold.errors import PeakfoldError
 from peakfold.options import from_environment
 
@@ -18,7 +19,8 @@ def guarded(app: typer.Typer, arguments: list[str] | None = None) -> int:
     Codes: 0 done, 1 a fault of peakfold, 2 usage, 3 infeasible, 4 capture, 5 not equal, 130 interrupted.
     """
     try:
-        app(args=arguments, prog_name="peakfold")
+        with interruptible():
+            app(args=arguments, prog_name="peakfold")
     except SystemExit as ended:
         return _ended(ended.code)
     except PeakfoldError as error:
