@@ -225,10 +225,10 @@ def test_a_plan_given_as_text_is_applied_and_what_is_not_legal_refused():
         return optimize(task, asked).report
 
     base = applied("peakfold plan 1\n")
-    again = applied("peakfold plan 1\nrecompute 0.1.gelu for its backward\n")
+    again = applied("peakfold plan 1\nrecompute 0.0.addmm for its backward\n")
     assert again.equal.ok
     assert "recompute" in again.texts.plan
-    assert "gelu (again)" in " ".join(again.timelines.after.steps)
+    assert "addmm (again)" in " ".join(again.timelines.after.steps)
     assert again.optimized.peak_bytes == again.optimized.predicted_peak_bytes <= base.optimized.peak_bytes
     with pytest.raises(PlanError, match="nothing_like_it"):
         applied("peakfold plan 1\nrecompute nothing_like_it for its backward\n")
@@ -369,3 +369,14 @@ def test_resizing_keeps_what_does_not_have_the_length_of_the_batch():
     bigger, same = resized((x, table), 4, 9)
     assert bigger.shape == (9, 3)
     assert same is table
+
+
+def test_where_eager_does_not_fit_its_figures_are_predicted_and_a_part_of_the_batch_is_compared(monkeypatch):
+    monkeypatch.setattr("peakfold.pipeline.optimize.free_bytes", lambda device: 800_000)
+    report = optimized(*setting(), memory="70%", verify=True).report
+    assert not report.eager.measured
+    assert report.eager.peak_bytes > 0
+    assert report.latency_ratio is None
+    assert report.equal.ok
+    assert report.equal.batch.startswith("the first ")
+    assert any("does not fit" in note for note in report.notes)

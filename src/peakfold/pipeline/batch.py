@@ -118,6 +118,21 @@ def rows_of(batch: object) -> int:
     )
 
 
+def first_rows(batch: object, rows: int, part: int) -> object:
+    """Return the first rows of a batch; tensors of another length stay whole.
+
+    Example:
+        >>> first_rows((torch.ones(4, 3), torch.ones(5)), 4, 2)[0].shape
+        torch.Size([2, 3])
+    """
+
+    def cut(leaf: object) -> object:
+        grows = isinstance(leaf, torch.Tensor) and leaf.dim() and leaf.shape[0] == rows
+        return leaf[:part].clone() if grows and isinstance(leaf, torch.Tensor) else leaf
+
+    return pytree.tree_map(cut, batch)
+
+
 def resized(batch: object, rows: int, size: int) -> object:
     """Return a batch of another size, without memory: tensors of the meta device where it grows.
 

@@ -33,6 +33,8 @@ from peakfold.report.progress import Progress, silent
 ATTEMPTS = 4
 MARGIN = 0.995
 ROOM = 0.8
+FLOAT64 = 2
+COPIES = 3
 
 
 @dataclass(frozen=True)
@@ -178,11 +180,10 @@ class _Tried:
 def _within(run: _Run, facts: Facts, plain: Program) -> _Tried:
     """Search, run, and search again with tighter bounds until what was measured is within what was asked."""
     bounds = Bounds(facts.budget, _seconds_limit(run, plain, 1.0))
-    measured = facts.eager.measured
     best: _Tried | None = None
     for attempt in range(ATTEMPTS):
         tried = _try(run, facts, plain, bounds)
-        if not measured:
+        if not run.runnable or not (run.asked.verify or run.asked.latency):
             return tried
         tried = _measure(run, tried, plain)
         bounds, fits = _tighter(run, tried, plain, bounds)
@@ -226,6 +227,8 @@ def _seconds_limit(run: _Run, plain: Program, correction: float) -> float | None
 def _measure(run: _Run, tried: _Tried, plain: Program) -> _Tried:
     with run.stages("verify", "measuring"):
         nbytes = prove.peak(run.task, tried.program)
+        if not tried.facts.eager.measured:
+            return replace(tried, figures=prove.Figures(nbytes))
         taken = prove.seconds(run.task, {"plan": tried.program, "plain": plain})
     facts = replace(tried.facts, eager=replace(tried.facts.eager, cpu_seconds=taken["eager"]))
     figures = prove.Figures(nbytes, taken["plan"])
@@ -236,15 +239,13 @@ def _tighter(run: _Run, tried: _Tried, plain: Program, bounds: Bounds) -> tuple[
     """Return bounds that make up for what prediction missed, and whether the program fits already."""
     figures, budget, eager = tried.figures, tried.facts.budget, tried.facts.eager
     assert figures.peak_bytes is not None
-    assert figures.cpu_seconds is not None
-    assert eager.cpu_seconds is not None
     over_memory = budget is not None and figures.peak_bytes > budget
-    ratio = figures.cpu_seconds / eager.cpu_seconds
-    over_time = run.asked.latency is not None and ratio > run.asked.latency
+    ratio = _ratio(figures.cpu_seconds, eager.cpu_seconds)
+    over_time = run.asked.latency is not None and ratio is not None and ratio > run.asked.latency
     memory, seconds = bounds.memory, bounds.seconds
     if over_memory and memory is not None:
         memory -= figures.peak_bytes - tried.program.timeline.peak
-    if over_time:
+    if over_time and ratio is not None:
         predicted = tried.program.timeline.seconds / plain.timeline.seconds
         corrected = _seconds_limit(run, plain, ratio / predicted)
         seconds = None if corrected is None or seconds is None else MARGIN * min(corrected, seconds)
@@ -252,21 +253,29 @@ def _tighter(run: _Run, tried: _Tried, plain: Program, bounds: Bounds) -> tuple[
 
 
 def _proved(run: _Run, tried: _Tried) -> _Tried:
-    if not run.asked.verify:
+    """Compare with eager: at the full batch where eager fits in float64, else at a part of it."""
+    if not run.asked.verify or not run.runnable:
         return tried
+    needed = FLOAT64 * (tried.facts.eager.peak_bytes or 0) + COPIES * run.task.resident()
+    share = ROOM * free_bytes(run.task.device) / max(needed, 1)
     with run.stages("verify", "comparing with eager"):
-        return replace(tried, equality=prove.equal(run.task, tried.program))
+        if share >= 1:
+            return replace(tried, equality=prove.equal(run.task, tried.program))
+        found = prove.equal_in_part(run.task, tried.program, share)
+    if found.ok is None:
+        run.notes.append("eager does not fit, and neither does the plan a smaller batch: not compared")
+    return replace(tried, equality=found)
 
 
 def _not_within(run: _Run, tried: _Tried) -> InfeasibleError:
-    figures, eager = tried.figures, tried.facts.eager
-    assert figures.cpu_seconds is not None
-    assert eager.cpu_seconds is not None
+    figures = tried.figures
+    ratio = _ratio(figures.cpu_seconds, tried.facts.eager.cpu_seconds)
+    time = "" if ratio is None else f" at {ratio:.3f}x eager's time"
     error = InfeasibleError(
         stage="search",
         what="no plan measured within the limits",
         expected=run.asked.limits.text,
-        got=f"{figures.peak_bytes:,} bytes at {figures.cpu_seconds / eager.cpu_seconds:.3f}x eager's time",
+        got=f"{figures.peak_bytes:,} bytes{time}",
         hint="allow more memory or more time",
     )
     error.lowest_peak_bytes = figures.peak_bytes or 0

@@ -13,7 +13,7 @@ from peakfold.bridge.runtime.measure import eager_step, interleaved_cpu_seconds,
 from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Target, copied, doubled, verify
 from peakfold.errors import PeakfoldError
-from peakfold.ir.plan import Plan
+from peakfold.pipeline.batch import first_rows, rows_of
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.task import Task
 from peakfold.pipeline.transfer import transfer
@@ -74,7 +74,8 @@ def peak(task: Task, program: Program | None) -> int:
     with torch.random.fork_rng():
         mine = task.clone()
         call = eager_call(mine) if program is None else planned_call(mine, program)
-        return peak_bytes(call, resident=mine.resident, device=task.device).peak_bytes
+        constants = () if program is None else program.captured.binding.constants
+        return peak_bytes(call, resident=lambda: mine.resident(constants), device=task.device).peak_bytes
 
 
 def seconds(task: Task, programs: Mapping[str, Program]) -> dict[str, float]:
@@ -137,11 +138,22 @@ def _double_program(task: Task, target: Target, program: Program) -> Program | N
         return None
 
 
-def carried(task: Task, program: Program) -> Program | None:
-    """Return a program's plan for another batch of the same task; None where it does not fit."""
-    captured = task.capture()
-    plan: Plan | None = transfer(program.plan, program.captured.graph, captured.graph)
-    return None if plan is None else emit_plan(captured, plan, program.costs)
+def equal_in_part(task: Task, program: Program, share: float) -> Equality:
+    """Compare with eager on the first rows of the batch, under the same plan; not checked where none fits.
+
+    Args:
+        task: what is optimized.
+        program: captured from it.
+        share: how much of the batch fits.
+    """
+    rows = rows_of(task.batch)
+    part = max(1, int(share * rows))
+    small = task.with_batch(first_rows(task.batch, rows, part))
+    captured = small.capture()
+    plan = transfer(program.plan, program.captured.graph, captured.graph)
+    if plan is None:
+        return Equality()
+    return equal(small, emit_plan(captured, plan, program.costs), f"the first {part} of {rows}")
 
 
 def _equal_inference(task: Task, program: Program) -> Equality:

@@ -1,7 +1,7 @@
 """What is optimized: the user's own objects."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,9 +70,11 @@ class Task:
             clip_grad_norm=self.clip_grad_norm,
         )
 
-    def resident(self) -> int:
-        """Return the bytes that live between steps."""
-        return resident_bytes(self.model, self.optimizer, self.batch)
+    def resident(self, others: Sequence[torch.Tensor] = ()) -> int:
+        """Return the bytes that live between steps, those of other tensors included."""
+        entries = [] if self.scaler is None else list(vars(self.scaler).values())
+        kept = [entry for entry in entries if isinstance(entry, torch.Tensor)]
+        return resident_bytes(self.model, self.optimizer, self.batch, (*kept, *others))
 
     def with_batch(self, batch: object) -> "Task":
         """Return the task with another batch."""
