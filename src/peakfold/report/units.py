@@ -2,7 +2,7 @@
 
 
 def bytes_text(nbytes: int | None) -> str:
-    """Return bytes in MB (1e6), GB from 10 GB on, and bytes below 1 kB.
+    """Return bytes in the unit that fits; MB is 1e6 bytes.
 
     Example:
         >>> bytes_text(423_000_000), bytes_text(12_300_000_000), bytes_text(12), bytes_text(None)
@@ -10,7 +10,7 @@ def bytes_text(nbytes: int | None) -> str:
     """
     if nbytes is None:
         return "-"
-    if nbytes >= 10e9:
+    if nbytes >= 1e9:
         return f"{nbytes / 1e9:.2f} GB"
     if nbytes >= 1e6:
         return f"{nbytes / 1e6:.1f} MB"

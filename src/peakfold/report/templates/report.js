@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const size = (n) => n >= 1e10 ? (n / 1e9).toFixed(2) + "\u00a0GB" : n >= 1e6 ? (n / 1e6).toFixed(1) + "\u00a0MB"
+  const size = (n) => n >= 1e9 ? (n / 1e9).toFixed(2) + "\u00a0GB" : n >= 1e6 ? (n / 1e6).toFixed(1) + "\u00a0MB"
     : n >= 1e3 ? (n / 1e3).toFixed(1) + "\u00a0kB" : n + "\u00a0B";
   const part = (kind, bytes) => {
     const span = document.createElement("span"), dot = document.createElement("i");
