@@ -97,7 +97,7 @@ class Plans:
         quicker = [point for point in found.front if point.seconds <= SPARE * seconds]
         if spare and quicker:
             least = min(quicker, key=lambda point: point.peak_bytes)
-            name = f"{constraint}, {1 - SPARE:.0%} to spare"
+            name = f"{constraint} -{1 - SPARE:.0%}"
             plans.append(self._planned(name, found, least.plan))
         return plans
 

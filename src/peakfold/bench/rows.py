@@ -19,8 +19,9 @@ class Row:
     Attributes:
         workload: its name.
         variant: a peer's name, or ``"peakfold"``; empty where the workload as a whole failed.
-        constraint: what peakfold was asked for: ``"memory 50%"``, ``"latency 1.10"``, ``"time of
-            checkpoint-2"``, or ``"none"`` for the program without recomputation; empty for a peer.
+        constraint: what peakfold was asked for: ``"memory 50%"``, ``"latency 1.10"`` (``"latency 1.10
+            -2%"`` leaves room for errors of prediction), ``"as checkpoint-2"`` (within its time), or
+            ``"none"`` for the program without recomputation; empty for a peer.
         peak_bytes: measured in a run of its own.
         cpu_seconds: the least of several runs, interleaved with all other variants of the workload.
         memory_ratio, latency_ratio: to eager in the same run.

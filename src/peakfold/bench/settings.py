@@ -75,7 +75,9 @@ class Settings:
             True
         """
         found: dict[str, Any] = json.loads(text)
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
+        }
         return Settings(**given)
 
 

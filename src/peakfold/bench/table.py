@@ -9,12 +9,12 @@ from rich.text import Text
 
 from peakfold.bench.best import Best, best_at, best_at_peers
 from peakfold.bench.rows import PEAKFOLD, Results, Row
-from peakfold.report.units import bytes_text, error_text, ratio_text, seconds_text
+from peakfold.report.units import bytes_text, error_text, ratio_text
 
 LIMITS = (1.05, 1.10, 1.35)
-ROWS = ("variant", "peak", "memory", "time", "", "predicted peak", "predicted time", "equal")
-BEST = ("workload", "time limit", "peakfold", "plan", "checkpointing", "peer", "lower bound", "")
-NUMBERS = frozenset({"peak", "memory", "time", "predicted peak", "predicted time", "time limit"})
+ROWS = ("variant", "peak", "memory", "time", "predicted", "equal")
+BEST = ("workload", "within the time", "peakfold", "peers", "which", "bound", "")
+NUMBERS = frozenset({"peak", "memory", "time", "predicted", "peakfold", "peers", "bound"})
 
 
 def render(results: Results, console: Console) -> None:
@@ -46,8 +46,6 @@ def _rows(workload: str, rows: Sequence[Row]) -> Table:
             bytes_text(row.peak_bytes),
             ratio_text(row.memory_ratio),
             ratio_text(row.latency_ratio),
-            seconds_text(row.cpu_seconds),
-            bytes_text(row.predicted_peak_bytes),
             ratio_text(row.predicted_latency_ratio),
             Text("failed" if row.error else equal_word(row)),
         )
@@ -65,18 +63,17 @@ def equal_word(row: Row) -> str:
         return "-"
     if row.max_error == 0:
         return "every bit"
-    return f"{'rounding' if row.equal else 'NO'} {error_text(row.max_error)}"
+    return f"{'to' if row.equal else 'NO,'} {error_text(row.max_error)}"
 
 
 def _best(found: Sequence[Best]) -> Table:
     table = _table("The least memory within a time, over eager", BEST)
     for best in found:
-        limit = f"{best.limit:.2f}x" + ("" if best.why == "limit" else f" ({best.why})")
+        limit = f"{best.limit:.2f}x" + ("" if best.why == "limit" else f" {best.why}")
         table.add_row(
             best.workload,
             limit,
             ratio_text(best.peakfold),
-            Text(best.plan),
             ratio_text(best.peer),
             best.of,
             ratio_text(best.bound),
@@ -86,8 +83,10 @@ def _best(found: Sequence[Best]) -> Table:
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
     for column in columns:
-        number = column in NUMBERS or not column
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
+        number = column in NUMBERS
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table

@@ -137,7 +137,7 @@ def _time_searches(run: _Run, plans: Plans, quick: dict[str, float]) -> Iterator
         yield constraint, partial(plans.within_time, constraint, limit, True)
     for peer in quick:
         if is_checkpoint(peer):
-            constraint = f"time of {peer}"
+            constraint = f"as {peer}"
             yield constraint, partial(plans.within_time, constraint, quick[peer] / quick[EAGER], False)
 
 
