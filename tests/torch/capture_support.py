@@ -16,6 +16,7 @@ from peakfold.bridge.capture.binding import (
     ScalerState,
 )
 from peakfold.bridge.runtime.interpret import interpret
+from peakfold.ir.types import TensorType
 
 
 def run(captured: Captured, model, optimizer, batch, scaler=None):
@@ -46,6 +47,7 @@ def run(captured: Captured, model, optimizer, batch, scaler=None):
                 value = optimizer.param_groups[group][key]
                 scalars[given.id] = first.get(given.id, value if item < 0 else value[item])
     values = interpret(graph, tensors, scalars)
+    assert_types_hold(graph, values)
     with torch.no_grad():
         new = [(tensors[pair.input], values[pair.output].clone()) for pair in graph.state]
         for old, value in new:
@@ -53,6 +55,28 @@ def run(captured: Captured, model, optimizer, batch, scaler=None):
     for name, index in captured.binding.gradients:
         parameters[name].grad = values[graph.outputs[index].value]
     return values[graph.outputs[0].value], {out.name: values[out.value] for out in graph.outputs}
+
+
+def assert_types_hold(graph, values):
+    """Assert that shapes, strides, bytes and shared storages are those that the graph says."""
+    owners = {}
+    for node in graph.nodes:
+        for value, kind in zip(node.outputs, node.types, strict=True):
+            if "mkldnn_rnn_layer" in node.op.name and value.index == 3:
+                continue  # a workspace of oneDNN's own size
+            real = values[value]
+            if not isinstance(kind, TensorType) or real is None:
+                assert real is not None or kind.shape == (0,), node
+                continue
+            assert (tuple(real.shape), f"torch.{kind.dtype}") == (kind.shape, str(real.dtype)), node
+            assert real.stride() == kind.strides or real.numel() <= 1, node
+            storage = real.untyped_storage()
+            if graph.storage(value) != value:
+                assert storage.data_ptr() == values[graph.storage(value)].untyped_storage().data_ptr(), node
+            elif real.numel():
+                assert storage.nbytes() == kind.nbytes, node
+                assert storage.data_ptr() not in owners, (node, owners[storage.data_ptr()])
+                owners[storage.data_ptr()] = node
 
 
 def _make_missing(captured, parameters, optimizer):

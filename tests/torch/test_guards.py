@@ -197,11 +197,17 @@ def test_closures():
     [
         ((torch.zeros(5, 6), torch.zeros(4, 3), "mean"), "batch.0 is a float32 tensor of shape (5, 6)"),
         ((torch.zeros(4, 6).double(), torch.zeros(4, 3), "mean"), "batch.0 is a float64 tensor"),
-        ((torch.zeros(6, 4).t(), torch.zeros(4, 3), "mean"), "batch.0 is a float32 tensor of shape (4, 6) and strides (1, 4)"),
+        (
+            (torch.zeros(6, 4).t(), torch.zeros(4, 3), "mean"),
+            "batch.0 is a float32 tensor of shape (4, 6) and strides (1, 4)",
+        ),
         ((torch.zeros(4, 6), torch.zeros(4, 3), "sum"), "batch.2 is 'sum', captured as 'mean'"),
         ((torch.zeros(4, 6), torch.zeros(4, 3)), "the batch has another structure"),
         ({"x": torch.zeros(4, 6), "y": torch.zeros(4, 3)}, "the batch has another structure"),
-        ((torch.zeros(4, 6).requires_grad_(), torch.zeros(4, 3), "mean"), "batch.0 is a float32 tensor of shape (4, 6) and strides (6, 1) on cpu that needs a gradient"),
+        (
+            (torch.zeros(4, 6).requires_grad_(), torch.zeros(4, 3), "mean"),
+            "batch.0 is a float32 tensor of shape (4, 6) and strides (6, 1) on cpu that needs a gradient",
+        ),
         ((1, torch.zeros(4, 3), "mean"), "batch.0 is 1, captured as a float32 tensor"),
     ],
 )  # fmt: skip

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from peakfold.bridge.capture import batches
 from peakfold.bridge.capture.fakes import FakeModule, fake_of
 from peakfold.bridge.capture.hidden import Hidden, onednn
+from peakfold.bridge.capture.kernels import REDUCTION_AT
 from peakfold.bridge.capture.places import Places
 from peakfold.bridge.capture.recorder import composite
 from peakfold.bridge.capture.update import mirrored
@@ -181,7 +182,7 @@ class _Lives:
         """Count a storage until nothing holds it."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        life = _Life(replace(block, nbytes=storage.nbytes()))
+        life = _Life(replace(block, nbytes=block.nbytes or storage.nbytes()))
         self.all.append(life)
 
         def gone(reference: object) -> None:
@@ -268,7 +269,13 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._hidden.append(replace(block, kind="workspace", nbytes=hidden, end=end))
         steps.append(name)
         for output in made:
-            self._lives.add(output, block)
+            self._lives.add(output, replace(block, nbytes=_bytes(func, args, output)))
+
+
+def _bytes(func: torch._ops.OpOverload, args: Sequence[Any], output: torch.Tensor) -> int:
+    """Return the bytes of a new storage."""
+    counted = args[0] if func in REDUCTION_AT else output
+    return int(counted.untyped_storage().nbytes())
 
 
 def _some_number(tensor: torch.Tensor) -> float:

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from peakfold.bridge.capture.arguments import argument, check_dense, ordered, tensor_type
 from peakfold.bridge.capture.functional import DRAWS_IN_LOGICAL_ORDER, SILENT, functional
+from peakfold.bridge.capture.kernels import as_eager, elements_first
 from peakfold.bridge.capture.places import model_line
 from peakfold.bridge.capture.storage import HOLE, Geometry, View, ViewCall
 from peakfold.bridge.capture.tape import Tape, operator, same_storage
@@ -61,6 +62,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self:
                 return func.decompose(*args, **keywords)
         args, keywords = self._without_reals(func, args, keywords)
+        two = elements_first(func, args)
+        if two is not None:
+            with self:
+                return two(*args, **keywords)
         if func._schema.name.startswith("aten::_foreach_"):
             with self:
                 return each(func, args, keywords)
@@ -90,7 +95,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _run(self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         try:
-            return func(*args, **kwargs)
+            return as_eager(func, args, func(*args, **kwargs))
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise data_dependent(f"the shape or value that {func} gives depends on its data") from error
 
@@ -163,6 +168,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _mutate(self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         if func._schema.name in _IN_PLACE_VIEWS:
             return self._view_in_place(func, args, kwargs)
+        if func is aten.copy_.default and self.tape.view(args[0]).is_part:  # type: ignore[arg-type]
+            return self._copy_into_part(*args[:2])  # type: ignore[arg-type]
         pure = functional(func)
         if pure is None:
             raise CaptureError(
@@ -184,6 +191,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             assert output is not None
             self.tape.write(target, Value(node, index), output)
         return _returned(func, args, kwargs)
+
+    def _copy_into_part(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        """Record a copy into a part of a tensor: what is written there is the source itself."""
+        value, fake = self.tape.value(source), source
+        if fake.dtype != target.dtype:
+            kind = {"dtype": target.dtype}
+            value, fake = self.tape.compute(aten._to_copy.default, (value,), (fake,), kind)
+        if fake.shape != target.shape:
+            shape = list(target.shape)
+            value, fake = self.tape.compute(aten.expand.default, (value, shape), (fake, shape))
+        self.tape.write(target, value, fake)
+        return target
 
     def _draw_in_memory_order(
         self, pure: OpOverload, target: torch.Tensor, args: tuple[object, ...]

@@ -29,6 +29,16 @@ class Geometry:
             tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype, tensor.device
         )
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether its elements fill its span of the storage, each in a place of its own."""
+        step = 1
+        for stride, length in sorted(zip(self.strides, self.shape, strict=True)):
+            if length != 1 and stride != step:
+                return False
+            step *= length
+        return True
+
     def empty(self) -> torch.Tensor:
         """Return a new tensor of these strides (a fake one under a fake mode)."""
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
@@ -96,6 +106,14 @@ class View:
     parent: "View | None" = None
     call: ViewCall | None = None
     index: int = 0
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a view operator leads to it from the whole."""
+        view: View | None = self
+        while view is not None and view.call is None:
+            view = view.parent
+        return view is not None
 
 
 @dataclass(slots=True, eq=False)

@@ -178,7 +178,7 @@ class Tape:
             view = view.parent
         whole = view.cell.geometry
         if tuple(made.stride()) != whole.strides or made.dtype != whole.dtype:
-            value, made = self.compute(aten.copy.default, (view.cell.value, value), (whole.empty, made))
+            value, made = self.compute(aten.copy.default, (view.cell.value, value), (self._fake(whole), made))
         self.input_writes += view.cell.given
         view.cell.value = value
         view.cell.version += 1
@@ -189,20 +189,33 @@ class Tape:
         assert view.parent is not None
         above = view.parent
         op, args = inverse(call, view.index, above.geometry)
-        old = self.read(above) if any(arg is HOLE for arg in args) else None
-        values = tuple(old if arg is HOLE else value if arg is NEW else arg for arg in args)
-        fakes = tuple(above.geometry.empty if arg is HOLE else made if arg is NEW else arg for arg in args)
-        return self.compute(op, values, fakes)
+        if not any(arg is HOLE for arg in args):
+            return self.compute(op, _filled(args, None, value), _filled(args, None, made))
+        old, fake = self.read(above), self._fake(above.geometry)
+        if above.is_part:  # a scatter copies all of the storage that its operand is a part of
+            rest = {"memory_format": torch.contiguous_format}
+            old, fake = self.compute(aten.clone.default, (old,), (fake,), rest)
+        return self.compute(op, _filled(args, old, value), _filled(args, fake, made))
+
+    def _fake(self, geometry: Geometry) -> torch.Tensor:
+        with self.fake:
+            return geometry.empty()
 
     def compute(
-        self, op: OpOverload, values: tuple[object, ...], fakes: tuple[object, ...]
+        self,
+        op: OpOverload,
+        values: tuple[object, ...],
+        fakes: tuple[object, ...],
+        kwargs: Mapping[str, object] | None = None,
     ) -> tuple[Value, torch.Tensor]:
         """Record an operator on Values, typed by running it on fake tensors."""
+        keywords = kwargs or {}
         with self.fake:
-            made = op(*(fake() if callable(fake) else fake for fake in fakes))
+            made = op(*fakes, **keywords)
         args = tuple(argument(value, self) for value in values)
         alias = self._shared(made, fakes, values)
-        return self.append(operator(op, values), args, (), (tensor_type(made),), (alias,)), made
+        rest = ordered(op, keywords, self)
+        return self.append(operator(op, values), args, rest, (tensor_type(made),), (alias,)), made
 
     @staticmethod
     def _shared(made: torch.Tensor, fakes: tuple[object, ...], values: tuple[object, ...]) -> Value | None:
@@ -225,6 +238,10 @@ class Tape:
         node = Node(self._new_id(), "", op, args, kwargs, types, aliases, stream, self.places.origin())
         self.nodes.append(node)
         return Value(node.id)
+
+
+def _filled(args: tuple[object, ...], old: object, new: object) -> tuple[object, ...]:
+    return tuple(old if arg is HOLE else new if arg is NEW else arg for arg in args)
 
 
 def operator(

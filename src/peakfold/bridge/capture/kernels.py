@@ -1,0 +1,107 @@
+"""What torch's CPU kernels do that neither schemas nor fake tensors say."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+
+from peakfold.bridge.capture.storage import Geometry
+
+aten = torch.ops.aten
+OpOverload = torch._ops.OpOverload
+
+REDUCTION_AT: Mapping[OpOverload, int] = {
+    aten.mse_loss.default: 2,
+    aten.smooth_l1_loss.default: 2,
+    aten.soft_margin_loss.default: 2,
+    aten.binary_cross_entropy.default: 3,
+}
+"""Losses whose scalar keeps the storage of all elements, with the place of the argument ``reduction``."""
+
+_REDUCE: Mapping[int, OpOverload] = {1: aten.mean.default, 2: aten.sum.default}
+
+
+def elements_first(func: OpOverload, args: tuple[Any, ...]) -> Callable[..., Any] | None:
+    """Return how to compute a reduced loss as two operators, None for everything else.
+
+    The kernel does the same two, bit for bit, but its scalar holds the bytes of every element for as
+    long as it lives.
+
+    Example:
+        >>> x, y = torch.ones(3, 2), torch.zeros(3, 2)
+        >>> elements_first(aten.mse_loss.default, (x, y, 2))(x, y)
+        tensor(6.)
+        >>> elements_first(aten.mse_loss.default, (x, y, 0)) is None
+        True
+    """
+    place = REDUCTION_AT.get(func)
+    if place is None:
+        return None
+    reduce = _REDUCE.get(args[place] if len(args) > place else 1)
+    if reduce is None:
+        return None
+    filler = (None,) * place
+
+    def both(*given: Any, **kwargs: Any) -> Any:
+        before = (*given[:place], *filler)[:place]
+        return reduce(func(*before, 0, *given[place + 1 :], **kwargs))
+
+    return both
+
+
+_CONTIGUOUS: frozenset[OpOverload] = frozenset(
+    (
+        aten.mse_loss_backward.default,
+        aten.smooth_l1_loss_backward.default,
+        aten.huber_loss_backward.default,
+        aten.log_sigmoid_forward.default,
+        aten._log_softmax_backward_data.default,
+        aten.native_layer_norm_backward.default,
+    )
+)
+"""Operators whose outputs are row-major, whatever the operands are."""
+
+_SUGGESTED: Mapping[OpOverload, int] = {
+    aten.native_batch_norm.default: 0,
+    aten.native_batch_norm_backward.default: 1,
+    aten.replication_pad2d_backward.default: 1,
+    aten.reflection_pad2d_backward.default: 1,
+    aten.roll.default: 0,
+}
+"""Operators whose first output is row-major or channels last, as one argument is."""
+
+_LIKE_FIRST: frozenset[OpOverload] = frozenset(
+    (
+        aten.hardswish_backward.default,
+        aten.elu_backward.default,
+        aten.softplus_backward.default,
+        aten.hardtanh_backward.default,
+        aten.hardsigmoid_backward.default,
+    )
+)
+"""Operators whose output has the strides of the first argument where that one is dense."""
+
+
+def as_eager(func: OpOverload, args: tuple[Any, ...], result: Any) -> Any:
+    """Return a fake result with the strides that the CPU kernel gives."""
+    if func in _CONTIGUOUS:
+        return _each(_row_major, result)
+    if func in _SUGGESTED and not (isinstance(result, tuple) and result[0] is None):
+        like = args[_SUGGESTED[func]]
+        first = result[0] if isinstance(result, tuple) else result
+        made = torch.empty_like(first, memory_format=suggest_memory_format(like))
+        return (made, *result[1:]) if isinstance(result, tuple) else made
+    if func in _LIKE_FIRST and Geometry.of(args[0]).is_dense:
+        return torch.empty_like(args[0])
+    return result
+
+
+def _row_major(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    if tensor is None or tensor.is_contiguous():
+        return tensor
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _each(change: Callable[[Any], Any], result: Any) -> Any:
+    return tuple(map(change, result)) if isinstance(result, tuple) else change(result)
