@@ -178,6 +178,22 @@ def test_numbers_that_cannot_be_followed():
     assert text.endswith(f"  next: {OFFER}")
 
 
+def test_numbers_that_are_tensors():
+    text = message(mse, make=lambda m: torch.optim.SGD(m.parameters(), lr=torch.tensor(0.1)))
+    assert "  got: lr is a tensor, not a number\n" in text
+
+
+def test_parameters_in_the_same_memory():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Linear(6, 3))
+    flat = torch.zeros(36)
+    model[0].weight, model[1].weight = nn.Parameter(flat[:18].view(3, 6)), nn.Parameter(flat[18:].view(3, 6))
+    assert message(mse, model) == (
+        "capture: 0.weight and 1.weight are different tensors in the same memory\n"
+        "  expected: each parameter and buffer in memory of its own\n"
+        "  next: copy one: .clone(), or use the same Parameter object for both: 0.weight"
+    )
+
+
 def test_optimizers_of_other_parameters():
     other = nn.Linear(2, 2)
     assert message(mse, make=lambda m: torch.optim.SGD(other.parameters(), lr=0.1)) == (

@@ -383,6 +383,28 @@ def test_outputs_of_any_form(batch):
     ]
 
 
+def test_outputs_of_a_hugging_face_model():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    config = transformers.BertConfig(
+        vocab_size=16, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    model = transformers.BertForMaskedLM(config).train()
+    ids = torch.randint(0, 16, (2, 5))
+    batch = {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}
+
+    def loss(model, **batch):
+        out = model(**batch, output_hidden_states=True)
+        return out.loss, out
+
+    captured = equal_steps(capture_step, model, loss, sgd, batch)
+    names = [out.name for out in captured.graph.outputs]
+    assert names[:3] == ["loss", "outputs.loss", "outputs.logits"]
+    assert "outputs.hidden_states.1" in names
+    tree = torch.utils._pytree.tree_unflatten(list(captured.binding.output_leaves), captured.binding.outputs)
+    assert type(tree).__name__ == "MaskedLMOutput"
+
+
 @pytest.mark.parametrize(
     "form",
     [

@@ -46,6 +46,7 @@ class FakeModule:
         with mode:
             parameters = tuple((name, p, fake_of(p)) for name, p in module.named_parameters())
             buffers = tuple((name, b, fake_of(b)) for name, b in module.named_buffers())
+        _check_storages([*module.named_parameters(), *module.named_buffers()])
         for _, real, fake in parameters:
             for hook in (real._backward_hooks or {}).values():
                 fake.register_hook(hook)  # type: ignore[no-untyped-call]
@@ -76,6 +77,19 @@ class FakeModule:
                 module.__dict__.update(attributes)
                 _restore(module._parameters, parameters)
                 _restore(module._buffers, buffers)
+
+
+def _check_storages(tensors: list[tuple[str, torch.Tensor]]) -> None:
+    owner: dict[int, str] = {}
+    for name, tensor in tensors:
+        other = owner.setdefault(tensor.untyped_storage()._cdata, name)
+        if other != name:
+            raise CaptureError(
+                stage="capture",
+                what=f"{other} and {name} are different tensors in the same memory",
+                expected="each parameter and buffer in memory of its own",
+                hint=f"copy one: .clone(), or use the same Parameter object for both: {other}",
+            )
 
 
 def _restore(table: dict[str, Any], held: dict[str, Any]) -> None:

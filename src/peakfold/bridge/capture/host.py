@@ -25,7 +25,6 @@ OPERATORS: Mapping[str, Callable[..., float]] = {
     "pow": operator.pow,
     "neg": operator.neg,
     "abs": operator.abs,
-    "float": float,
 }
 """What the operators ``host.<name>`` compute."""
 

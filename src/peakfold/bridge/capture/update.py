@@ -147,6 +147,9 @@ def _check_flags(optimizer: torch.optim.Optimizer) -> None:
         for flag in ("fused", "capturable", "differentiable"):
             if group.get(flag):
                 raise refused(optimizer, f"{flag}=True")
+        for key, entry in group.items():
+            if isinstance(entry, torch.Tensor):
+                raise refused(optimizer, f"{key} is a tensor, not a number")
 
 
 def _copy(
