@@ -89,6 +89,16 @@ def test_a_budget_is_kept_and_every_bit_agrees(optimizer, kwargs):
     assert_same_training(model, step, loss_fn, optimizer, [(torch.randn(ROWS, 32),) for _ in range(3)])
 
 
+def test_clipping_by_norm_and_a_gradient_scaler():
+    model, loss_fn, optimizer, batch = setting(torch.optim.AdamW)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    step = optimized(
+        model, loss_fn, optimizer, batch, memory="90%", verify=True, scaler=scaler, clip_grad_norm=0.01
+    )
+    assert step.report.equal.bit_equal
+    assert step.report.optimized.peak_bytes <= step.report.limits.memory_bytes
+
+
 def test_schedulers_checkpoints_and_eager_steps_in_between_keep_working():
     model, loss_fn, optimizer, batch = setting(torch.optim.AdamW)
     step = optimized(model, loss_fn, optimizer, batch, memory="75%")

@@ -14,7 +14,7 @@ from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.load import load
 from peakfold.bridge.runtime.source import load_source
 from peakfold.bridge.runtime.step import Step
-from peakfold.bridge.runtime.verify import Target, measured_peaks, verify
+from peakfold.bridge.runtime.verify import Target, observe, verify
 from peakfold.cost.costs import Costs
 from peakfold.ir.plan import Plan, Recompute
 from peakfold.plan.schedule.arrays import tabulate
@@ -263,7 +263,10 @@ def test_measured_bytes_are_the_simulated_ones_after_each_step(name, plan):
 
 
 def test_measured_peaks_of_both():
-    eager, mine = measured_peaks(transformer(), make_step(PLANS["random 1"]))
+    target = transformer()
+    eager, mine = (
+        observe(target, make, measure=True).measured for make in (None, make_step(PLANS["random 1"]))
+    )
     assert mine.before_bytes == eager.before_bytes
     assert mine.before_bytes < mine.peak_bytes < eager.peak_bytes
 

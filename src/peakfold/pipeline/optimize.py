@@ -9,6 +9,7 @@ from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.profile import profile
 from peakfold.bridge.runtime.step import Step
+from peakfold.bridge.runtime.verify import Observed
 from peakfold.cost import roofline
 from peakfold.cost.cache import FILE_NAME, CostCache
 from peakfold.cost.costs import Costs
@@ -96,10 +97,10 @@ def optimize(task: Task, asked: Request, progress: Progress = silent) -> Outcome
     costs = _costs(run, captured.graph)
     plain = run.program(captured, costs, Plan(captured.graph.digest), None)
     before = _before(run, captured, costs)
-    eager = _eager_peak(run, before)
+    eager, seen = _eager(run, before)
     budget = _budget(run, eager, plain)
     facts = Facts(asked, captured, costs, before, eager, budget)
-    found = _within(run, facts, plain)
+    found = _within(run, facts, plain, seen)
     return _outcome(run, found)
 
 
@@ -133,18 +134,20 @@ def _before(run: _Run, captured: Captured, costs: Costs) -> Timeline | None:
         return timeline_before(run.task, captured.graph, costs)
 
 
-def _eager_peak(run: _Run, before: Timeline | None) -> Eager:
-    """Return eager's peak: measured where it may be run, else predicted."""
+def _eager(run: _Run, before: Timeline | None) -> tuple[Eager, Observed | None]:
+    """Return eager's peak, and what it left: measured where it may be run, else predicted."""
     predicted = Eager(peak_bytes=None if before is None else before.peak_bytes)
     share = run.asked.memory is not None and run.asked.memory.share is not None
     if not run.runnable or not (run.asked.verify or share or run.asked.latency):
-        return predicted
+        return predicted, None
     needed = (predicted.peak_bytes or 0) + run.task.resident()
     if needed > ROOM * free_bytes(run.task.device):
         run.notes.append("eager does not fit on this device: its figures are predicted")
-        return predicted
+        return predicted, None
     with run.stages("verify", "running eager"):
-        return Eager(peak_bytes=prove.peak(run.task, None), measured=True)
+        seen = prove.watch(run.task, None)
+    assert seen.measured is not None
+    return Eager(peak_bytes=seen.measured.peak_bytes, measured=True), seen
 
 
 def _budget(run: _Run, eager: Eager, plain: Program) -> int | None:
@@ -172,12 +175,13 @@ class _Tried:
     program: Program
     kept: Kept
     facts: Facts
+    seen: Observed | None = None
     figures: prove.Figures = field(default_factory=prove.Figures)
     plain_seconds: float | None = None
     equality: Equality = field(default_factory=Equality)
 
 
-def _within(run: _Run, facts: Facts, plain: Program) -> _Tried:
+def _within(run: _Run, facts: Facts, plain: Program, seen: Observed | None) -> _Tried:
     """Search, run, and search again with tighter bounds until what was measured is within what was asked."""
     bounds = Bounds(facts.budget, _seconds_limit(run, plain, 1.0))
     best: _Tried | None = None
@@ -188,11 +192,11 @@ def _within(run: _Run, facts: Facts, plain: Program) -> _Tried:
         tried = _measure(run, tried, plain)
         bounds, fits = _tighter(run, tried, plain, bounds)
         if fits:
-            return _proved(run, tried)
+            return _proved(run, tried, seen)
         best = tried if best is None else best
         run.stages.progress("search", 0.0, f"measured over the limits, attempt {attempt + 2}")
         if run.asked.plan is not None:
-            return _proved(run, tried)
+            return _proved(run, tried, seen)
     assert best is not None
     raise _not_within(run, best)
 
@@ -226,9 +230,12 @@ def _seconds_limit(run: _Run, plain: Program, correction: float) -> float | None
 
 def _measure(run: _Run, tried: _Tried, plain: Program) -> _Tried:
     with run.stages("verify", "measuring"):
-        nbytes = prove.peak(run.task, tried.program)
+        seen = prove.watch(run.task, tried.program)
+        assert seen.measured is not None
+        nbytes = seen.measured.peak_bytes
+        tried = replace(tried, seen=seen, figures=prove.Figures(nbytes))
         if not tried.facts.eager.measured:
-            return replace(tried, figures=prove.Figures(nbytes))
+            return tried
         taken = prove.seconds(run.task, {"plan": tried.program, "plain": plain})
     facts = replace(tried.facts, eager=replace(tried.facts.eager, cpu_seconds=taken["eager"]))
     figures = prove.Figures(nbytes, taken["plan"])
@@ -252,15 +259,15 @@ def _tighter(run: _Run, tried: _Tried, plain: Program, bounds: Bounds) -> tuple[
     return Bounds(memory, seconds), not (over_memory or over_time)
 
 
-def _proved(run: _Run, tried: _Tried) -> _Tried:
+def _proved(run: _Run, tried: _Tried, seen: Observed | None) -> _Tried:
     """Compare with eager: at the full batch where eager fits in float64, else at a part of it."""
     if not run.asked.verify or not run.runnable:
         return tried
     needed = FLOAT64 * (tried.facts.eager.peak_bytes or 0) + COPIES * run.task.resident()
     share = ROOM * free_bytes(run.task.device) / max(needed, 1)
     with run.stages("verify", "comparing with eager"):
-        if share >= 1:
-            return replace(tried, equality=prove.equal(run.task, tried.program))
+        if share >= 1 and seen is not None and tried.seen is not None:
+            return replace(tried, equality=prove.equal(run.task, tried.program, seen, tried.seen))
         found = prove.equal_in_part(run.task, tried.program, share)
     if found.ok is None:
         run.notes.append("eager does not fit, and neither does the plan a smaller batch: not compared")

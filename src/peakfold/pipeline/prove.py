@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments
-from peakfold.bridge.runtime.compare import BOUND
 from peakfold.bridge.runtime.compiled import compiled
-from peakfold.bridge.runtime.measure import eager_step, interleaved_cpu_seconds, peak_bytes
+from peakfold.bridge.runtime.measure import eager_step, interleaved_cpu_seconds
 from peakfold.bridge.runtime.step import Step
-from peakfold.bridge.runtime.verify import Target, copied, doubled, verify
+from peakfold.bridge.runtime.verify import Observed, Precision, Target, copied, doubled, judge, observe
 from peakfold.errors import PeakfoldError
 from peakfold.pipeline.batch import first_rows, rows_of
 from peakfold.pipeline.program import Program, emit_plan
@@ -52,7 +50,8 @@ def make_step(task: Task, program: Program) -> Step:
 def eager_call(task: Task) -> Callable[[], object]:
     """Return what a user runs today, as a function of nothing."""
     if task.loss_fn is not None:
-        return eager_step(task.model, task.loss_fn, task.optimizer, task.batch, task.scaler)
+        parts = (task.optimizer, task.batch, task.scaler, task.clip_grad_norm)
+        return eager_step(task.model, task.loss_fn, *parts)
     args, kwargs = arguments(task.batch)
 
     def call() -> object:
@@ -69,13 +68,11 @@ def planned_call(task: Task, program: Program) -> Callable[[], object]:
     return lambda: step(*args, **kwargs)
 
 
-def peak(task: Task, program: Program | None) -> int:
-    """Return the measured peak of a program, of eager where it is None, in bytes; on copies."""
-    with torch.random.fork_rng():
-        mine = task.clone()
-        call = eager_call(mine) if program is None else planned_call(mine, program)
-        constants = () if program is None else program.captured.binding.constants
-        return peak_bytes(call, resident=lambda: mine.resident(constants), device=task.device).peak_bytes
+def watch(task: Task, program: Program | None, precision: Precision = "working") -> Observed:
+    """Run some steps of a program, of eager where it is None, on copies; say what they left and held."""
+    make = None if program is None else (lambda copy_: make_step(_task(task, copy_), program))
+    measure = precision == "working"
+    return observe(_target(task), make, steps=STEPS, precision=precision, measure=measure, device=task.device)
 
 
 def seconds(task: Task, programs: Mapping[str, Program]) -> dict[str, float]:
@@ -89,37 +86,24 @@ def seconds(task: Task, programs: Mapping[str, Program]) -> dict[str, float]:
         )
 
 
-def equal(task: Task, program: Program, batch: str = "full") -> Equality:
+def equal(task: Task, program: Program, eager: Observed, found: Observed, batch: str = "full") -> Equality:
     """Compare a program with eager over several steps, in the working precision and in float64.
 
     Args:
         task: what is optimized.
-        program: captured from this task, or from one whose program has the same names.
+        program: captured from this task.
+        eager: what eager left in the working precision.
+        found: what the program left.
         batch: what the report says about the batch.
     """
-    if task.loss_fn is None:
-        return _equal_inference(task, program)
-    target = Target(task.model, task.loss_fn, task.optimizer, task.batch, task.scaler)
-    working = verify(
-        target,
-        lambda copy_: make_step(_task(task, copy_), program),
-        steps=STEPS,
-        precision="working",
-        batch=batch,
-    )
-    double = _double_program(task, target, program)
+    working = judge(eager, found, batch=batch)
+    double = _double_program(task, program)
     if double is None:
         return Equality(working.ok, working.max_error, working.bound, batch, STEPS, working.bit_equal)
-    exact = verify(
-        target,
-        lambda copy_: make_step(_task(task, copy_), double),
-        steps=STEPS,
-        precision="float64",
-        batch=batch,
-    )
-    ok = working.bit_equal and exact.ok
-    worst = max(exact.max_error, 0.0 if working.bit_equal else working.max_error)
-    return Equality(ok, worst, exact.bound, batch, STEPS, working.bit_equal)
+    pair = (watch(task, None, "float64"), watch(task, double, "float64"))
+    exact = judge(*pair, precision="float64", batch=batch)
+    worst = max(exact.max_error, working.max_error)
+    return Equality(working.ok and exact.ok, worst, exact.bound, batch, STEPS, working.bit_equal)
 
 
 def _task(task: Task, target: Target) -> Task:
@@ -128,10 +112,15 @@ def _task(task: Task, target: Target) -> Task:
     )
 
 
-def _double_program(task: Task, target: Target, program: Program) -> Program | None:
+def _target(task: Task) -> Target:
+    parts = (task.model, task.loss_fn, task.optimizer, task.batch, task.scaler, task.clip_grad_norm)
+    return Target(*parts)
+
+
+def _double_program(task: Task, program: Program) -> Program | None:
     """Return the same plan for the program in float64; None where it cannot be had."""
     try:
-        captured = _task(task, doubled(copied(target))).capture()
+        captured = _task(task, doubled(copied(_target(task)))).capture()
         plan = transfer(program.plan, program.captured.graph, captured.graph)
         return None if plan is None else emit_plan(captured, plan, program.costs)
     except PeakfoldError:
@@ -153,18 +142,6 @@ def equal_in_part(task: Task, program: Program, share: float) -> Equality:
     plan = transfer(program.plan, program.captured.graph, captured.graph)
     if plan is None:
         return Equality()
-    return equal(small, emit_plan(captured, plan, program.costs), f"the first {part} of {rows}")
-
-
-def _equal_inference(task: Task, program: Program) -> Equality:
-    with torch.random.fork_rng():
-        mine, other = task.clone(), task.clone()
-        torch.manual_seed(0)
-        expected = pytree.tree_leaves(eager_call(mine)())
-        torch.manual_seed(0)
-        found = pytree.tree_leaves(planned_call(other, program)())
-    same = len(expected) == len(found) and all(
-        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
-        for a, b in zip(expected, found, strict=True)
-    )
-    return Equality(same, 0.0 if same else float("inf"), BOUND, "full", 1, same)
+    carried = emit_plan(captured, plan, program.costs)
+    eager, found = watch(small, None), watch(small, carried)
+    return equal(small, carried, eager, found, f"the first {part} of {rows}")

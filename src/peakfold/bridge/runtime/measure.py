@@ -43,10 +43,12 @@ def eager_step(
     optimizer: torch.optim.Optimizer | None,
     batch: object,
     scaler: torch.amp.GradScaler | None = None,
+    clip_grad_norm: float | None = None,
 ) -> Callable[[], torch.Tensor]:
     """Return the loop body that users write, as a function of nothing that returns the loss.
 
-    Without an optimizer, the gradients stay in ``.grad``, added to what is there.
+    Without an optimizer, the gradients stay in ``.grad``, added to what is there. With a total norm to
+    clip to, gradients are clipped before the update, after they are unscaled.
     """
     args, kwargs = arguments(batch)
 
@@ -56,6 +58,10 @@ def eager_step(
         assert isinstance(loss, torch.Tensor)
         scaled = loss if scaler is None else scaler.scale(loss)
         scaled.backward()  # type: ignore[no-untyped-call]
+        if clip_grad_norm is not None:
+            if scaler is not None and optimizer is not None:
+                scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip_grad_norm)
         if optimizer is not None:
             _update(optimizer, scaler)
         return loss.detach()

@@ -1,7 +1,6 @@
 """Run the optimized program against the original, from the same state and random stream."""
 
 import copy
-import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments
-from peakfold.bridge.runtime.compare import BOUND, Difference, Result, compare
+from peakfold.bridge.runtime.compare import BOUND, Result, compare
 from peakfold.bridge.runtime.measure import Measured, eager_step, peak_bytes, resident_bytes
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import UsageError
@@ -25,17 +24,19 @@ class Target:
 
     Attributes:
         model: the module.
-        loss_fn: ``loss_fn(model, *batch)`` gives the loss, or ``(loss, outputs)``.
+        loss_fn: ``loss_fn(model, *batch)`` gives the loss, or ``(loss, outputs)``; None for inference.
         optimizer: None where gradients stay in ``.grad``.
         batch: a dict, a tuple, or one tensor.
         scaler: a gradient scaler, or None.
+        clip_grad_norm: total norm that gradients are clipped to before the update, or None.
     """
 
     model: torch.nn.Module
-    loss_fn: Callable[..., object]
+    loss_fn: Callable[..., object] | None
     optimizer: torch.optim.Optimizer | None
     batch: object
     scaler: torch.amp.GradScaler | None = None
+    clip_grad_norm: float | None = None
 
 
 _Runner = Callable[[], tuple[object, object]]
@@ -95,40 +96,107 @@ def verify(
     Raises:
         UsageError: the model cannot be copied.
     """
-    original = _results(target, _eager, steps, precision, seed)
-    gc.collect()
-    found = _results(target, _optimized(make_step), steps, precision, seed)
-    return _judged(compare(original, found), precision, batch, steps)
+    both = (observe(target, make, steps=steps, precision=precision, seed=seed) for make in (None, make_step))
+    return judge(next(both), next(both), precision=precision, batch=batch)
 
 
-def _judged(difference: Difference, precision: Precision, batch: str, steps: int) -> Equality:
+@dataclass(frozen=True)
+class Observed:
+    """Everything that some steps of a program left.
+
+    Attributes:
+        results: loss and outputs of each step; then parameters, buffers, gradients, optimizer state and
+            the random stream.
+        steps: how many were run.
+        measured: what the last step held; None where it was not measured.
+    """
+
+    results: tuple[Result, ...]
+    steps: int
+    measured: Measured | None = None
+
+
+def observe(
+    target: Target,
+    make_step: MakeStep | None,
+    *,
+    steps: int = 3,
+    precision: Precision = "working",
+    seed: int = 0,
+    measure: bool = False,
+    device: str = "cpu",
+) -> Observed:
+    """Run some steps on a copy of a target and return what they leave; torch's random stream is untouched.
+
+    Args:
+        target: what is trained.
+        make_step: makes the optimized step for a copy of the target; None for eager.
+        steps: how many steps are run.
+        precision: the model's own, or everything in float64.
+        seed: of the random stream.
+        measure: take the most bytes that the last step holds.
+        device: where it runs.
+
+    Raises:
+        UsageError: the model cannot be copied.
+    """
+    with _own_stream(seed):
+        mine = copied(target)
+        if precision == "float64":
+            mine = doubled(mine)
+        run, others = _runner(mine, make_step)
+        torch.manual_seed(seed)
+        kept: list[tuple[object, object]] = [run() for _ in range(steps - measure)]
+        measured = None
+        if measure:
+            measured = peak_bytes(
+                lambda: kept.append(run()), 0, resident=lambda: _resident(mine, others), device=device
+            )
+        results = [result for i, pair in enumerate(kept, 1) for result in _returned(pair, i)]
+        return Observed((*results, *_left(mine)), steps, measured)
+
+
+def _runner(target: Target, make_step: MakeStep | None) -> tuple[_Runner, tuple[torch.Tensor, ...]]:
+    """Return what runs one step, and the tensors that it holds beside the target."""
+    if make_step is None:
+        return _eager(target), ()
+    step = make_step(target)
+    constants = step.compiled.binding.constants
+    args, kwargs = arguments(target.batch)
+    if target.loss_fn is None:
+        return lambda: (None, step(*args, **kwargs)), constants
+    return lambda: (step(*args, **kwargs), step.outputs), constants
+
+
+def _resident(target: Target, others: tuple[torch.Tensor, ...]) -> int:
+    held = (*others, *_scaler_tensors(target.scaler))
+    return resident_bytes(target.model, target.optimizer, target.batch, held)
+
+
+def judge(
+    original: Observed, found: Observed, *, precision: Precision = "working", batch: str = "full"
+) -> Equality:
+    """Return whether two observations from the same state agree.
+
+    Args:
+        original: of eager.
+        found: of the optimized program.
+        precision: the one that both ran in.
+        batch: what the report says about the batch.
+    """
+    difference = compare(original.results, found.results)
     bound = BOUND if precision == "float64" else 0.0
     ok = difference.bit_equal or (precision == "float64" and difference.max_error <= bound)
     return Equality(
-        ok, difference.max_error, bound, difference.bit_equal, precision, batch, difference.worst, steps
+        ok,
+        difference.max_error,
+        bound,
+        difference.bit_equal,
+        precision,
+        batch,
+        difference.worst,
+        original.steps,
     )
-
-
-def measured_peaks(target: Target, make_step: MakeStep, device: str = "cpu") -> tuple[Measured, Measured]:
-    """Return what a steady-state step of eager and of the optimized program hold, on copies."""
-    with _own_stream(0):
-        mine = copied(target)
-        eager = _peak(mine, _plain_eager(mine), (), device)
-    with _own_stream(0):
-        mine = copied(target)
-        step = make_step(mine)
-        optimized = _peak(mine, _called(step, mine.batch), step.compiled.binding.constants, device)
-    return eager, optimized
-
-
-def _peak(
-    target: Target, step: Callable[[], object], constants: tuple[torch.Tensor, ...], device: str
-) -> Measured:
-    def resident() -> int:
-        others = (*constants, *_scaler_tensors(target.scaler))
-        return resident_bytes(target.model, target.optimizer, target.batch, others)
-
-    return peak_bytes(step, resident=resident, device=device)
 
 
 def _scaler_tensors(scaler: torch.amp.GradScaler | None) -> list[torch.Tensor]:
@@ -136,55 +204,37 @@ def _scaler_tensors(scaler: torch.amp.GradScaler | None) -> list[torch.Tensor]:
     return [tensor for tensor in held if tensor is not None]
 
 
-def _called(step: Step, batch: object) -> Callable[[], object]:
-    args, kwargs = arguments(batch)
-    return lambda: step(*args, **kwargs)
-
-
-def _plain_eager(target: Target) -> Callable[[], object]:
-    return eager_step(target.model, target.loss_fn, target.optimizer, target.batch, target.scaler)
-
-
 def _eager(target: Target) -> _Runner:
+    if target.loss_fn is None:
+        return _plain_inference(target)
+    original = target.loss_fn
     kept: list[object] = []
 
     def loss_fn(*args: object, **kwargs: object) -> object:
-        result = target.loss_fn(*args, **kwargs)
+        result = original(*args, **kwargs)
         kept.append(result[1] if isinstance(result, tuple) else None)
         return result
 
-    step = eager_step(target.model, loss_fn, target.optimizer, target.batch, target.scaler)
+    step = eager_step(
+        target.model, loss_fn, target.optimizer, target.batch, target.scaler, target.clip_grad_norm
+    )
     return lambda: (step(), kept.pop())
 
 
-def _optimized(make_step: MakeStep) -> Callable[[Target], _Runner]:
-    def make(target: Target) -> _Runner:
-        step = make_step(target)
-        call = _called(step, target.batch)
-        return lambda: (call(), step.outputs)
+def _plain_inference(target: Target) -> _Runner:
+    args, kwargs = arguments(target.batch)
 
-    return make
+    def run() -> tuple[object, object]:
+        with torch.no_grad():
+            return None, target.model(*args, **kwargs)
 
-
-def _results(
-    target: Target, make: Callable[[Target], _Runner], steps: int, precision: Precision, seed: int
-) -> list[Result]:
-    """Return everything that some steps on a copy of the target leave."""
-    with _own_stream(seed):
-        mine = copied(target)
-        if precision == "float64":
-            mine = doubled(mine)
-        run = make(mine)
-        torch.manual_seed(seed)
-        found: list[Result] = []
-        for step in range(1, steps + 1):
-            found += _returned(run, step)
-        return [*found, *_left(mine)]
+    return run
 
 
-def _returned(run: _Runner, step: int) -> Iterator[Result]:
-    loss, outputs = run()
-    yield Result(f"loss of step {step}", "loss", _tensor(loss))
+def _returned(pair: tuple[object, object], step: int) -> Iterator[Result]:
+    loss, outputs = pair
+    if isinstance(loss, torch.Tensor):
+        yield Result(f"loss of step {step}", "loss", _tensor(loss))
     for i, leaf in enumerate(pytree.tree_leaves(outputs)):
         if isinstance(leaf, torch.Tensor):
             yield Result(f"output {i} of step {step}", "output", _tensor(leaf))
@@ -246,7 +296,7 @@ def copied(target: Target) -> Target:
     """
     parts = (target.model, target.loss_fn, target.optimizer, target.batch, target.scaler)
     try:
-        return Target(*copy.deepcopy(parts))
+        return Target(*copy.deepcopy(parts), target.clip_grad_norm)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise UsageError(
             stage="verify",
