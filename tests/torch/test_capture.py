@@ -264,6 +264,16 @@ def test_checkpointed_model_draws_dropout_once(reentrant, batch):
     assert sum(node.op.random for node in captured.graph.nodes) == 1
 
 
+def test_reentrant_checkpoint_of_inputs_that_need_no_gradient_trains_nothing(batch):
+    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+
+    def loss(model, x, y):
+        return F.mse_loss(model[1](checkpoint(model[0], x, use_reentrant=True)), y)
+
+    captured = equal_steps(capture_step, model, loss, sgd, batch)
+    assert {captured.graph.input[pair.input].name for pair in captured.graph.state} == {"1.weight", "1.bias"}
+
+
 class Attention(nn.Module):
     def __init__(self, fused):
         super().__init__()

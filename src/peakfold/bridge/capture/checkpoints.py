@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import torch
 import torch.utils.checkpoint as checkpoint
 
 from peakfold.bridge.capture.places import model_line
@@ -47,8 +48,11 @@ def plain_checkpoints(tape: Tape) -> Iterator[None]:
 
 
 def _once(tape: Tape, function: Callable[..., Any], args: Any) -> Any:
+    """Run a function as the reentrant checkpoint does: without gradients where no input needs one."""
     before = tape.input_writes
-    result = function(*args)
+    needed = any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
+    with torch.set_grad_enabled(needed and torch.is_grad_enabled()):
+        result = function(*args)
     _check(tape, before)
     return result
 
