@@ -11,6 +11,7 @@ from rich.text import Text
 
 from peakfold import __version__
 from peakfold.cli import calls
+from peakfold.cli import memory as memory_commands
 from peakfold.cli.bench import run_bench
 from peakfold.cli.demo import run_demo
 from peakfold.cli.failures import guarded
@@ -229,6 +230,9 @@ def bench(
     lists = (workloads, size.value, peers, memory, latency)
     run_bench(settings.read(*lists, time_budget, repeats, NAMES, compiled), Output(json, out))
 
+
+app.command("plan")(memory_commands.plan_command)
+app.command("check")(memory_commands.check_command)
 
 Limits = tuple[str | int | None, str | float | None, float, int | None]
 

@@ -1,0 +1,118 @@
+"""``peakfold plan`` and ``peakfold check``: a CSV problem to a CSV solution, and back."""
+
+import json as text
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from peakfold.cli.output import STDOUT, Output
+from peakfold.errors import InfeasibleError, UsageError
+from peakfold.report.folder import write_files
+
+if TYPE_CHECKING:
+    from peakfold.plan.memory import Placement
+
+ProblemOf = Annotated[
+    Path, typer.Argument(metavar="PROBLEM.csv", help="Rows id,lower,upper,size[,alignment].")
+]
+JsonOf = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is stdout.")
+]
+
+
+def plan_command(
+    problem: ProblemOf,
+    solution: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="SOLUTION.csv", help="Write offsets here.")
+    ] = None,
+    capacity: Annotated[
+        int | None, typer.Option("--capacity", metavar="N", help="Bytes of the arena; least when left out.")
+    ] = None,
+    time_budget: Annotated[
+        float, typer.Option("--time-budget", metavar="S", help="Seconds of searching.")
+    ] = 10.0,
+    seed: Annotated[int, typer.Option("--seed", help="Of the search.", min=0)] = 0,
+    json: JsonOf = None,
+) -> None:
+    """Give every buffer of a CSV file an offset in one arena."""
+    from peakfold.plan.memory import plan, read_problem, write_solution
+
+    _check_options(capacity, time_budget)
+    read = read_problem(problem)
+    placement = plan(read, capacity, time_budget, seed)
+    output = Output(json)
+    _write(output, _figures(placement))
+    if not placement.fits:
+        raise _too_small(placement, capacity)
+    if solution is not None:
+        write_solution(solution, read, placement.offsets)
+    _say(output, f"arena {placement.arena} bytes, lower bound {placement.lower_bound}, {placement.status}")
+
+
+def check_command(
+    problem: ProblemOf,
+    solution: Annotated[Path, typer.Argument(metavar="SOLUTION.csv", help="The same rows, with offset.")],
+    json: JsonOf = None,
+) -> None:
+    """Check a solution: no two live buffers overlap, alignment, and the problem is the same."""
+    from peakfold.plan.memory import check_placement, lower_bound, match, read_problem, read_solution
+
+    read = read_problem(problem)
+    arena = check_placement(match(read, read_solution(solution)))
+    bound = lower_bound(read).size
+    output = Output(json)
+    _write(output, {"arena": arena, "lower_bound": bound, "status": "legal"})
+    _say(output, f"legal: {len(read.buffers)} buffers, arena {arena} bytes, lower bound {bound}")
+
+
+def _check_options(capacity: int | None, time_budget: float) -> None:
+    if capacity is not None and capacity <= 0:
+        raise _usage("the capacity is not positive", "--capacity", "bytes, 1 or more", str(capacity))
+    if not 0 < time_budget < float("inf"):
+        raise _usage("the time budget is not positive", "--time-budget", "seconds", str(time_budget))
+
+
+def _usage(what: str, where: str, expected: str, got: str) -> UsageError:
+    return UsageError(stage="memory", what=what, where=where, expected=expected, got=got)
+
+
+def _figures(placement: "Placement") -> dict[str, int | float | str]:
+    return {
+        "arena": placement.arena,
+        "lower_bound": placement.lower_bound,
+        "seconds": round(placement.seconds, 6),
+        "status": placement.status,
+    }
+
+
+def _too_small(placement: "Placement", capacity: int | None) -> InfeasibleError:
+    proved = placement.status == "infeasible"
+    spent = f"{placement.seconds:.1f} s"
+    error = InfeasibleError(
+        stage="memory",
+        what="no arena of this capacity holds the buffers: proved"
+        if proved
+        else f"no placement within the capacity was found in {spent}; one may exist",
+        expected=f"{capacity} bytes or less",
+        got=f"best arena {placement.arena} bytes; lower bound {placement.lower_bound} bytes",
+        hint="raise --capacity" if proved else "raise --time-budget or --capacity",
+    )
+    error.lowest_peak_bytes = placement.arena
+    error.lower_bound_bytes = placement.lower_bound
+    return error
+
+
+def _write(output: Output, figures: dict[str, int | float | str]) -> None:
+    if output.json is None:
+        return
+    line = text.dumps(figures) + "\n"
+    if output.json == STDOUT:
+        print(line, end="", flush=True)
+        return
+    path = Path(output.json)
+    write_files(path.parent, {path.name: line.encode()})
+
+
+def _say(output: Output, line: str) -> None:
+    output.tables.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,105 @@
+"""The checker of placements, written apart from the planners.
+
+It walks through time, keeps the live buffers sorted by offset and compares each newcomer with its two
+neighbours in the arena.
+"""
+
+from bisect import bisect_left, insort
+
+from peakfold.errors import PlanError
+from peakfold.plan.memory.problem import Buffer, Problem
+
+
+def check_placement(solution: Problem, arena: int | None = None) -> int:
+    """Check that a solution is one.
+
+    Args:
+        solution: buffers with offsets.
+        arena: bytes that must hold all of them; by default as large as they need.
+
+    Returns:
+        The largest end of a buffer, in bytes.
+
+    Raises:
+        PlanError: a buffer has no offset, is not aligned or ends outside the arena, or two live buffers
+            overlap; names them.
+    """
+    for buffer in solution.buffers:
+        _check_alone(buffer, arena)
+    _check_overlaps(solution.buffers)
+    return max(end(buffer) for buffer in solution.buffers)
+
+
+def match(problem: Problem, solution: Problem) -> Problem:
+    """The problem with the offsets of a solution, buffers matched by id.
+
+    Raises:
+        PlanError: the solution is for another problem: an id, a lifetime or a size differs; names the
+            first buffer that does.
+    """
+    found = {buffer.id: buffer for buffer in solution.buffers}
+    for buffer in problem.buffers:
+        if buffer.id not in found:
+            raise _foreign(buffer, "an offset for this buffer", "none")
+        if _lifetime(buffer) != _lifetime(found[buffer.id]):
+            raise _foreign(buffer, _lifetime(buffer), _lifetime(found[buffer.id]))
+    wanted = {buffer.id for buffer in problem.buffers}
+    for buffer in solution.buffers:
+        if buffer.id not in wanted:
+            raise _foreign(buffer, "an id of the problem", buffer.id)
+    return problem.placed([end(found[b.id]) - b.size for b in problem.buffers])
+
+
+def end(buffer: Buffer) -> int:
+    """One after the last byte of a placed buffer."""
+    if buffer.offset is None:
+        raise _illegal("a buffer has no place", f"buffer {buffer.id}", "an offset", "none")
+    return buffer.offset + buffer.size
+
+
+def _lifetime(b: Buffer) -> str:
+    return f"lower {b.lower}, upper {b.upper}, size {b.size}"
+
+
+def _check_alone(buffer: Buffer, arena: int | None) -> None:
+    top = end(buffer)
+    start = top - buffer.size
+    if start < 0:
+        raise _illegal("a buffer starts outside the arena", f"buffer {buffer.id}", "0 or more", str(start))
+    if start % buffer.alignment:
+        expected = f"a multiple of {buffer.alignment}"
+        raise _illegal("an offset is not aligned", f"buffer {buffer.id}", expected, str(start))
+    if arena is not None and top > arena:
+        expected = f"an end within the arena of {arena} bytes"
+        raise _illegal("a buffer ends outside the arena", f"buffer {buffer.id}", expected, str(top))
+
+
+def _check_overlaps(buffers: tuple[Buffer, ...]) -> None:
+    starts = [(b.lower, 1, i) for i, b in enumerate(buffers)]
+    ends = [(b.upper, 0, i) for i, b in enumerate(buffers)]
+    live: list[tuple[int, int, int]] = []
+    for _, born, i in sorted(starts + ends):
+        top = end(buffers[i])
+        span = (top - buffers[i].size, top, i)
+        place = bisect_left(live, span)
+        if not born:
+            del live[place]
+            continue
+        for other in live[max(place - 1, 0) : place + 1]:
+            if other[0] < span[1] and span[0] < other[1]:
+                _overlap(buffers[other[2]], buffers[i])
+        insort(live, span)
+
+
+def _overlap(a: Buffer, b: Buffer) -> None:
+    where = f"buffers {a.id} and {b.id}, both live at {max(a.lower, b.lower)}"
+    got = f"[{a.offset}, {end(a)}) and [{b.offset}, {end(b)})"
+    raise _illegal("two live buffers overlap", where, "disjoint ranges of bytes", got)
+
+
+def _foreign(buffer: Buffer, expected: str, got: str) -> PlanError:
+    return _illegal("the solution is for another problem", f"buffer {buffer.id}", expected, got)
+
+
+def _illegal(what: str, where: str, expected: str, got: str = "") -> PlanError:
+    return PlanError(stage="check", what=what, where=where, expected=expected, got=got)

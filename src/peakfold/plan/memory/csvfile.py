@@ -1,0 +1,126 @@
+"""Problems and solutions as CSV: ``id,lower,upper,size[,alignment][,offset]``, one buffer a row."""
+
+import csv
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from peakfold.errors import UsageError
+from peakfold.plan.memory.problem import Buffer, Problem, find_fault
+
+REQUIRED = ("id", "lower", "upper", "size")
+OPTIONAL = ("alignment", "offset")
+FORMAT = "id,lower,upper,size[,alignment][,offset]"
+
+
+def read_problem(path: Path) -> Problem:
+    """Read a problem; any offsets in it are kept.
+
+    Args:
+        path: a CSV file.
+
+    Returns:
+        The problem, its buffers in the order of the rows.
+
+    Raises:
+        UsageError: the file cannot be read or is no problem; says the row and the column.
+    """
+    lines = _lines(path)
+    if not lines:
+        raise _wrong("the problem is empty", str(path), f"a header, {FORMAT}, and a buffer a row", "no rows")
+    header, *rows = lines
+    columns = _columns(path, header)
+    buffers = [_buffer(path, line, row, columns) for line, row in rows]
+    fault = find_fault(buffers)
+    if fault is None:
+        return Problem(tuple(buffers))
+    where = f"{path}, row {rows[fault.index][0]}, column {fault.column}" if buffers else str(path)
+    raise _wrong(fault.what, where, fault.expected, fault.got)
+
+
+def read_solution(path: Path) -> Problem:
+    """Read a solution: a problem with an offset in every row.
+
+    Raises:
+        UsageError: as for a problem, or a row has no offset.
+    """
+    solution = read_problem(path)
+    for index, buffer in enumerate(solution.buffers):
+        if buffer.offset is None:
+            where = f"{path}, buffer {buffer.id} ({index + 1} of {len(solution.buffers)}), column offset"
+            hint = f"make one with peakfold plan {path} -o SOLUTION.csv"
+            raise _wrong("the solution has no offset here", where, "an offset in every row", "none", hint)
+    return solution
+
+
+def write_solution(path: Path, problem: Problem, offsets: Iterable[int]) -> None:
+    """Write a solution: written aside, then renamed, so that a file is whole or absent.
+
+    Raises:
+        UsageError: when the file cannot be written.
+    """
+    aligned = any(buffer.alignment != 1 for buffer in problem.buffers)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*REQUIRED, *(["alignment"] if aligned else []), "offset"])
+            for b, offset in zip(problem.buffers, offsets, strict=True):
+                extra = [b.alignment] if aligned else []
+                writer.writerow([b.id, b.lower, b.upper, b.size, *extra, int(offset)])
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise _wrong("the solution cannot be written", str(path), "", error.strerror or str(error)) from error
+
+
+def _lines(path: Path) -> list[tuple[int, list[str]]]:
+    """The rows that are not blank, with their line numbers."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True)
+            return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except OSError as error:
+        got = error.strerror or str(error)
+        raise _wrong("the problem cannot be read", str(path), "a CSV file", got) from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise _wrong("this is not CSV", str(path), FORMAT, str(error)) from error
+
+
+def _columns(path: Path, header: tuple[int, list[str]]) -> dict[str, int]:
+    names = [name.strip().lower() for name in header[1]]
+    where = f"{path}, row {header[0]}"
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        raise _wrong(f"no column {', '.join(missing)}", where, FORMAT, ",".join(header[1]))
+    known = (*REQUIRED, *OPTIONAL)
+    for place, name in enumerate(names):
+        if name in known and name in names[:place]:
+            raise _wrong(f"the column {name} is there twice", where, FORMAT, ",".join(header[1]))
+    return {name: names.index(name) for name in known if name in names}
+
+
+def _buffer(path: Path, line: int, row: list[str], columns: dict[str, int]) -> Buffer:
+    where = f"{path}, row {line}"
+    if max(columns.values()) >= len(row):
+        short = next(name for name, place in columns.items() if place >= len(row))
+        raise _wrong("the row is short", f"{where}, column {short}", FORMAT, ",".join(row))
+    cells = {name: row[place].strip() for name, place in columns.items()}
+    if not cells["id"]:
+        raise _wrong("the id is missing", f"{where}, column id", "a name", "nothing")
+    lower, upper, size = (_number(cells[name], f"{where}, column {name}") for name in REQUIRED[1:])
+    alignment, offset = (
+        _number(cells[name], f"{where}, column {name}") if cells.get(name) else None for name in OPTIONAL
+    )
+    return Buffer(cells["id"], lower, upper, size, 1 if alignment is None else alignment, offset)
+
+
+def _number(text: str, where: str) -> int:
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) < 40:
+        return int(text)
+    raise _wrong("this is not a whole number", where, "a whole number within 2**62", text[:60] or "nothing")
+
+
+def _wrong(what: str, where: str, expected: str, got: str, hint: str = "") -> UsageError:
+    return UsageError(stage="memory", what=what, where=where, expected=expected, got=got, hint=hint)

@@ -1,0 +1,123 @@
+"""The exact solver: many short searches of the kernel, each with another order, until one ends.
+
+A search that ends with no packing proves that none exists. The length of the searches grows, so that
+every problem is decided in the end. What an order learns is the *heat* of the sections, how often each was
+dead: the next orders place first what is live in the hot ones.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peakfold.plan.memory import kernel
+from peakfold.plan.memory.greedy import crowding
+from peakfold.plan.memory.kernel import DEAD, FOUND, LIMIT, STEPS, Ints, Tables
+from peakfold.plan.memory.sections import Columns
+
+Floats = NDArray[np.float64]
+
+CHUNK = 5_000
+"""Steps between two looks at the clock."""
+
+LENGTHS = (1_000, 1_000, 4_000, 10_000)
+"""Steps of the searches in turn, for a problem of at most 300 buffers."""
+
+COOLING = 0.9
+"""What is left of a section's heat after one search."""
+
+SHAPES = ((1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (1.0, 0.3), (0.3, 1.0), (2.0, 1.0))
+"""Weights of log lifetime and log size in an order, in turn."""
+
+HEATS = (0.0, 10.0, 30.0)
+"""Weights of the heat in an order, in turn; at 0 the crowding of the sections takes its place."""
+
+CROWDING = 5.0
+NOISE = 0.1
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A deadline.
+
+    Attributes:
+        deadline: in the seconds of ``time.perf_counter``.
+    """
+
+    deadline: float
+
+    @property
+    def over(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.perf_counter() >= self.deadline
+
+
+@dataclass
+class Memory:
+    """What searches leave for the next ones: the heat of each section and the number of searches."""
+
+    heat: Floats
+    searches: int = 0
+    steps: int = 0
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+
+def attempt(tables: Tables, table: Columns, capacity: int, memory: Memory, clock: Clock) -> tuple[int, Ints]:
+    """One search with the next order.
+
+    Args:
+        tables: the problem, for the kernel.
+        table: the same problem, by section.
+        capacity: bytes.
+        memory: changed in place.
+        clock: when to stop.
+
+    Returns:
+        FOUND and the offsets, DEAD (proved: nothing fits) or LIMIT.
+    """
+    rank = next_rank(table, memory)
+    state = kernel.start(tables)
+    length = next_length(len(rank), memory.searches)
+    result = LIMIT
+    while result == LIMIT and state.counter[STEPS] < length and not clock.over:
+        before = state.counter[STEPS]
+        result = kernel.advance(tables, state, rank, capacity, min(CHUNK, length - before))
+        if result == LIMIT and state.counter[STEPS] - before < min(CHUNK, length - before):
+            break
+    memory.searches += 1
+    memory.steps += int(state.counter[STEPS])
+    memory.heat = COOLING * memory.heat + state.heat
+    return int(result), state.head
+
+
+def next_length(buffers: int, searches: int) -> int:
+    """Steps of a search: in turns of ``LENGTHS``, longer for large problems and as searches go by."""
+    turn = LENGTHS[searches // len(SHAPES) % len(LENGTHS)]
+    return int(turn * max(buffers // 300, 1) << min(searches // 512, 40))
+
+
+def next_rank(table: Columns, memory: Memory) -> Ints:
+    """The order of the next search: by crowding or heat, lifetime and size, with a little noise."""
+    wide, large = SHAPES[memory.searches % len(SHAPES)]
+    score = wide * np.log(table.width) + large * np.log(table.size)
+    weight = HEATS[memory.searches // len(SHAPES) % len(HEATS)]
+    if weight and memory.heat.any():
+        score += weight * crowding(table, memory.heat) / memory.heat.max()
+    else:
+        score += CROWDING * crowding(table, table.total) / table.total.max()
+    if memory.searches >= len(SHAPES):
+        score += NOISE * memory.random.standard_normal(len(score))
+    rank = np.empty(len(score), np.int64)
+    rank[np.argsort(-score, kind="stable")] = np.arange(len(score))
+    return rank
+
+
+def decide(tables: Tables, table: Columns, capacity: int, clock: Clock, seed: int = 0) -> tuple[int, Ints]:
+    """Search until a packing is found, or proved not to exist, or the time is over."""
+    memory = Memory(np.zeros(len(table.total)), random=np.random.default_rng(seed))
+    while not clock.over:
+        result, offsets = attempt(tables, table, capacity, memory, clock)
+        if result in (FOUND, DEAD):
+            return result, offsets
+    return LIMIT, np.zeros(0, np.int64)

@@ -1,0 +1,378 @@
+"""The search kernel: place or hold, with conflict sets.
+
+The state of the search is a partial packing from below. A *placed* buffer has its final offset and lies
+below every unplaced buffer that is live with it. One step takes the unplaced buffer with the lowest
+*floor* (the top of the placed buffers under it) and places it there. When that leads to a dead end, the
+buffer is *held*: in every solution left, some unplaced neighbour lies below it, so its offset is at least
+the smallest top that an unplaced neighbour can have. Either side loses no solution: a packing can always
+be pushed down until every buffer rests on another one or on zero.
+
+A *section* is a largest set of buffers that are live together. A section is dead when no unplaced buffer
+in it can be the lowest one and leave room for the others. The decisions that made it dead form a
+*conflict set*; the search jumps back to the latest of them and skips all decisions between.
+
+The idea of canonical solutions and of checking sections is MiniMalloc's (Moffitt, ASPLOS 2023); holding a
+buffer instead of ordering all placements by offset, the conflict sets and the watched buffers are ours.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Words = NDArray[np.uint64]
+
+LIMIT, FOUND, DEAD = 0, 1, 2
+DEPTH, TRAIL, POOL, QUEUE, STEPS = range(5)
+FAR = np.int64(1 << 62)
+ONE = np.uint64(1)
+
+
+class Tables(NamedTuple):
+    """A problem as arrays, by buffer unless said otherwise.
+
+    Attributes:
+        size: bytes.
+        alignment: bytes; every offset is a multiple.
+        first: first section in which the buffer is live.
+        last: one after the last such section.
+        member_start: by section, where its buffers start in ``member``.
+        member: the buffers of all sections, in a row.
+        near_start: where the neighbours start in ``near``.
+        near: the neighbours, buffers that are live together with this one, in a row.
+    """
+
+    size: Ints
+    alignment: Ints
+    first: Ints
+    last: Ints
+    member_start: Ints
+    member: Ints
+    near_start: Ints
+    near: Ints
+
+
+class State(NamedTuple):
+    """A search in progress, by buffer unless said otherwise.
+
+    Attributes:
+        head: the floor of an unplaced buffer, the offset of a placed one.
+        low: a proven least offset, at least ``head``.
+        why: what proves ``low``: -1 nothing, k >= 0 the decision of level k, -2 - r row r of ``pool``.
+        held: some unplaced neighbour lies below.
+        level: the level at which the buffer was placed, or -1.
+        rest: by section, bytes of its unplaced buffers.
+        watch: by section, a buffer that could be its lowest.
+        trail: rows (buffer, head, low, why, held) to undo.
+        chosen: by level, the buffer that was placed.
+        mark: by level, lengths of trail and pool before the decision.
+        pool: sets of levels as bits, one a row.
+        queue: sections to check.
+        queued: by section, whether it is in ``queue``.
+        conflict: the set of levels in conflict, as bits.
+        heat: by section, how often it was found dead.
+        counter: depth, lengths of trail, pool and queue, and steps so far.
+    """
+
+    head: Ints
+    low: Ints
+    why: Ints
+    held: Flags
+    level: Ints
+    rest: Ints
+    watch: Ints
+    trail: Ints
+    chosen: Ints
+    mark: Ints
+    pool: Words
+    queue: Ints
+    queued: Flags
+    conflict: Words
+    heat: Ints
+    counter: Ints
+
+
+def start(tables: Tables) -> State:
+    """The state with nothing placed and every section still to check."""
+    count, sections = len(tables.size), len(tables.member_start) - 1
+    words = (count + 63) // 64
+    rest = np.add.reduceat(tables.size[tables.member], tables.member_start[:-1])
+    counter = np.zeros(5, np.int64)
+    counter[QUEUE] = sections
+    return State(
+        head=np.zeros(count, np.int64),
+        low=np.zeros(count, np.int64),
+        why=np.full(count, -1, np.int64),
+        held=np.zeros(count, np.bool_),
+        level=np.full(count, -1, np.int64),
+        rest=rest.astype(np.int64),
+        watch=tables.member[tables.member_start[:-1]].copy(),
+        trail=np.zeros((len(tables.near) // 2 + (1 + min(count, 64)) * count + 64, 5), np.int64),
+        chosen=np.zeros(count + 1, np.int64),
+        mark=np.zeros((count + 1, 2), np.int64),
+        pool=np.zeros((min(count, 64) * count + 64, words), np.uint64),
+        queue=np.arange(sections, dtype=np.int64),
+        queued=np.ones(sections, np.bool_),
+        conflict=np.zeros(words, np.uint64),
+        heat=np.zeros(sections, np.int64),
+        counter=counter,
+    )
+
+
+@njit(cache=True)
+def _aligned(offset: int, alignment: int) -> int:
+    return (offset + alignment - 1) & -alignment
+
+
+@njit(cache=True)
+def _touch(tables: Tables, state: State, buffer: int) -> None:
+    """Queue the sections of a buffer."""
+    for section in range(tables.first[buffer], tables.last[buffer]):
+        if not state.queued[section]:
+            state.queued[section] = True
+            state.queue[state.counter[QUEUE]] = section
+            state.counter[QUEUE] += 1
+
+
+@njit(cache=True)
+def _record(state: State, buffer: int) -> None:
+    """Remember what a buffer is now, to undo a change."""
+    row = state.counter[TRAIL]
+    state.trail[row, 0] = buffer
+    state.trail[row, 1] = state.head[buffer]
+    state.trail[row, 2] = state.low[buffer]
+    state.trail[row, 3] = state.why[buffer]
+    state.trail[row, 4] = state.held[buffer]
+    state.counter[TRAIL] = row + 1
+
+
+@njit(cache=True)
+def _blame_level(state: State, level: int) -> None:
+    state.conflict[level >> 6] |= ONE << np.uint64(level & 63)
+
+
+@njit(cache=True)
+def _blame_low(state: State, buffer: int) -> None:
+    """Add to the conflict set what proves the least offset of a buffer."""
+    why = state.why[buffer]
+    if why >= 0:
+        _blame_level(state, why)
+    elif why < -1:
+        for word in range(len(state.conflict)):
+            state.conflict[word] |= state.pool[-2 - why, word]
+
+
+@njit(cache=True)
+def _alive(tables: Tables, state: State, section: int, capacity: int) -> bool:
+    """Whether some unplaced buffer can be the lowest one left in a section."""
+    room = capacity - state.rest[section]
+    watched = state.watch[section]
+    if state.rest[section] == 0 or (state.level[watched] < 0 and state.low[watched] <= room):
+        return True
+    for i in range(tables.member_start[section], tables.member_start[section + 1]):
+        buffer = tables.member[i]
+        if state.level[buffer] < 0 and state.low[buffer] <= room:
+            state.watch[section] = buffer
+            return True
+    return False
+
+
+@njit(cache=True)
+def _blame_section(tables: Tables, state: State, section: int) -> None:
+    state.conflict[:] = 0
+    state.heat[section] += 1
+    for i in range(tables.member_start[section], tables.member_start[section + 1]):
+        buffer = tables.member[i]
+        if state.level[buffer] >= 0:
+            _blame_level(state, state.level[buffer])
+        else:
+            _blame_low(state, buffer)
+
+
+@njit(cache=True)
+def _consistent(tables: Tables, state: State, capacity: int) -> bool:
+    """Check the queued sections; on a dead one fill the conflict set."""
+    alive = True
+    while state.counter[QUEUE] > 0:
+        state.counter[QUEUE] -= 1
+        section = state.queue[state.counter[QUEUE]]
+        state.queued[section] = False
+        if alive and not _alive(tables, state, section, capacity):
+            alive = False
+            _blame_section(tables, state, section)
+    return alive
+
+
+@njit(cache=True)
+def _lowest(state: State, rank: Ints) -> int:
+    """The unplaced buffer with the lowest floor that is not held, or -1."""
+    best, floor, place = -1, FAR, FAR
+    for buffer in range(len(rank)):
+        if state.level[buffer] >= 0 or state.held[buffer]:
+            continue
+        head = state.head[buffer]
+        if head < floor or (head == floor and rank[buffer] < place):
+            best, floor, place = buffer, head, rank[buffer]
+    return best
+
+
+@njit(cache=True)
+def _place(tables: Tables, state: State, buffer: int) -> None:
+    """Place a buffer on its floor, below its unplaced neighbours."""
+    depth = state.counter[DEPTH]
+    state.chosen[depth] = buffer
+    state.mark[depth, 0] = state.counter[TRAIL]
+    state.mark[depth, 1] = state.counter[POOL]
+    state.level[buffer] = depth
+    state.counter[DEPTH] = depth + 1
+    for section in range(tables.first[buffer], tables.last[buffer]):
+        state.rest[section] -= tables.size[buffer]
+    _touch(tables, state, buffer)
+    top = state.head[buffer] + tables.size[buffer]
+    for i in range(tables.near_start[buffer], tables.near_start[buffer + 1]):
+        other = tables.near[i]
+        if state.level[other] < 0 and (state.head[other] < top or state.held[other]):
+            _raise(tables, state, other, _aligned(top, tables.alignment[other]), depth)
+
+
+@njit(cache=True)
+def _raise(tables: Tables, state: State, buffer: int, top: int, depth: int) -> None:
+    """A buffer now lies above ``top``, for the decision of level ``depth``."""
+    _record(state, buffer)
+    state.held[buffer] = False
+    state.head[buffer] = max(state.head[buffer], top)
+    if state.low[buffer] < top:
+        state.low[buffer] = top
+        state.why[buffer] = depth
+        _touch(tables, state, buffer)
+
+
+@njit(cache=True)
+def _latest(conflict: Words) -> int:
+    """The largest level of a set, or -1 for the empty set."""
+    for word in range(len(conflict) - 1, -1, -1):
+        bits = conflict[word]
+        if bits != 0:
+            bit = 63
+            while (bits >> np.uint64(bit)) & ONE == 0:
+                bit -= 1
+            return word * 64 + bit
+    return -1
+
+
+@njit(cache=True)
+def _undo(tables: Tables, state: State, depth: int) -> None:
+    """Take back the decisions of level ``depth`` and later."""
+    while state.counter[DEPTH] > depth:
+        state.counter[DEPTH] -= 1
+        buffer = state.chosen[state.counter[DEPTH]]
+        state.level[buffer] = -1
+        for section in range(tables.first[buffer], tables.last[buffer]):
+            state.rest[section] += tables.size[buffer]
+    while state.counter[TRAIL] > state.mark[depth, 0]:
+        state.counter[TRAIL] -= 1
+        row = state.trail[state.counter[TRAIL]]
+        buffer = row[0]
+        state.head[buffer], state.low[buffer], state.why[buffer] = row[1], row[2], row[3]
+        state.held[buffer] = row[4] != 0
+    state.counter[POOL] = state.mark[depth, 1]
+
+
+@njit(cache=True)
+def _hold(tables: Tables, state: State, buffer: int) -> None:
+    """Some unplaced neighbour lies below a buffer; the conflict set says because of what."""
+    support = FAR
+    for i in range(tables.near_start[buffer], tables.near_start[buffer + 1]):
+        other = tables.near[i]
+        if state.level[other] < 0:
+            support = min(support, state.low[other] + tables.size[other])
+    _record(state, buffer)
+    state.held[buffer] = True
+    least = support if support == FAR else _aligned(support, tables.alignment[buffer])
+    if least <= state.low[buffer]:
+        return
+    _blame_support(tables, state, buffer, support)
+    row = state.counter[POOL]
+    state.pool[row] = state.conflict
+    state.counter[POOL] = row + 1
+    state.low[buffer] = least
+    state.why[buffer] = -2 - row
+    _touch(tables, state, buffer)
+
+
+@njit(cache=True)
+def _blame_support(tables: Tables, state: State, buffer: int, support: int) -> None:
+    """Add what proves that no unplaced neighbour ends below ``support``."""
+    for i in range(tables.near_start[buffer], tables.near_start[buffer + 1]):
+        other = tables.near[i]
+        if state.level[other] >= 0:
+            _blame_level(state, state.level[other])
+        elif tables.size[other] < support:
+            _blame_low(state, other)
+
+
+@njit(cache=True)
+def _blame_all(state: State) -> None:
+    state.conflict[:] = 0
+    for level in range(state.counter[DEPTH]):
+        _blame_level(state, level)
+
+
+@njit(cache=True)
+def _step(tables: Tables, state: State, rank: Ints, capacity: int) -> bool:
+    """Check, then place one buffer; false when the conflict set is filled instead."""
+    if not _consistent(tables, state, capacity):
+        return False
+    buffer = _lowest(state, rank)
+    if buffer < 0:
+        _blame_all(state)
+        return False
+    _place(tables, state, buffer)
+    return True
+
+
+@njit(cache=True)
+def _retreat(tables: Tables, state: State) -> bool:
+    """Jump back to the latest decision in the conflict set and hold its buffer; false if there is none."""
+    depth = _latest(state.conflict)
+    if depth < 0:
+        return False
+    buffer = state.chosen[depth]
+    _undo(tables, state, depth)
+    state.conflict[depth >> 6] &= ~(ONE << np.uint64(depth & 63))
+    _hold(tables, state, buffer)
+    return True
+
+
+@njit(cache=True)
+def _full(state: State) -> bool:
+    trail, pool = state.counter[TRAIL], state.counter[POOL]
+    return bool(trail + len(state.head) + 1 >= len(state.trail) or pool + 1 >= len(state.pool))
+
+
+@njit(cache=True)
+def advance(tables: Tables, state: State, rank: Ints, capacity: int, steps: int) -> int:
+    """Search on for at most ``steps`` steps.
+
+    Args:
+        tables: the problem.
+        state: where the search stands; changed in place.
+        rank: among buffers with equal floors the one of least rank goes first.
+        capacity: bytes.
+        steps: decisions and retreats, together.
+
+    Returns:
+        FOUND (the offsets are ``state.head``), DEAD (no packing fits) or LIMIT (call again to go on).
+    """
+    for _ in range(steps):
+        state.counter[STEPS] += 1
+        if state.counter[DEPTH] == len(rank):
+            return FOUND
+        if _full(state):
+            return LIMIT
+        if not _step(tables, state, rank, capacity) and not _retreat(tables, state):
+            return DEAD
+    return LIMIT

@@ -1,0 +1,103 @@
+"""From a problem to a placement."""
+
+import functools
+import time
+
+from peakfold.errors import InfeasibleError
+from peakfold.plan.memory import search
+from peakfold.plan.memory.bound import Bound, lower_bound
+from peakfold.plan.memory.exact import Clock
+from peakfold.plan.memory.problem import Buffer, Placement, Problem, Status
+from peakfold.plan.memory.sections import columns
+
+DEFAULT_SECONDS = 10.0
+SHOWN = 3
+
+
+def plan(
+    problem: Problem, capacity: int | None = None, time_budget: float = DEFAULT_SECONDS, seed: int = 0
+) -> Placement:
+    """Give every buffer an offset in one arena.
+
+    The greedy planners go first, so that a placement exists at once; then the search tries to reach the
+    capacity, or without one the lower bound, until that is done, proved impossible, or the time is over.
+
+    Args:
+        problem: the buffers.
+        capacity: bytes that the arena may have; None for as small as possible.
+        time_budget: seconds, compilation of the search apart.
+        seed: the same seed gives the same placement, unless the time runs out first.
+
+    Returns:
+        The best placement found; its status says whether it fits.
+
+    Raises:
+        InfeasibleError: the capacity is below the largest buffer or below the lower bound.
+
+    Example:
+        >>> two = Problem((Buffer("x", 0, 2, 8), Buffer("y", 1, 3, 8)))
+        >>> plan(two, capacity=16).arena
+        16
+    """
+    bound = lower_bound(problem)
+    if capacity is not None:
+        _refuse(problem, bound, capacity)
+    _compile()
+    begin = time.perf_counter()
+    table = columns(problem)
+    clock = Clock(begin + time_budget)
+    best = search.first(table, bound.size, capacity or bound.size, clock)
+    search.improve(table, best, clock, seed)
+    return Placement(
+        offsets=tuple(int(offset) for offset in best.offsets),
+        arena=best.arena,
+        lower_bound=best.floor,
+        status=_status(best, capacity),
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def _status(best: search.Best, capacity: int | None) -> Status:
+    if capacity is not None and best.arena > capacity:
+        return "infeasible" if best.refuted else "not found"
+    if best.arena <= best.floor:
+        return "optimal"
+    return "improvable" if capacity is None else "fits"
+
+
+def _refuse(problem: Problem, bound: Bound, capacity: int) -> None:
+    """Refuse a capacity that no arena can have."""
+    index = max(range(len(problem.buffers)), key=lambda i: problem.buffers[i].size)
+    largest = problem.buffers[index]
+    if capacity < largest.size:
+        what = "the capacity is below the largest buffer"
+        where = f"buffer {largest.id} ({index + 1} of {len(problem.buffers)})"
+        raise _too_small(
+            what, where, f"{largest.size} bytes; the lower bound is {bound.size}", capacity, bound
+        )
+    if capacity < bound.size:
+        what = "the capacity is below the lower bound"
+        some = ", ".join(f"{problem.buffers[i].id} ({problem.buffers[i].size})" for i in bound.live[:SHOWN])
+        where = f"time {bound.time}, where {len(bound.live)} buffers are live, the largest: {some}"
+        raise _too_small(what, where, f"{bound.size} bytes or more", capacity, bound)
+
+
+def _too_small(what: str, where: str, expected: str, capacity: int, bound: Bound) -> InfeasibleError:
+    got = f"{capacity} bytes"
+    error = InfeasibleError(stage="memory", what=what, where=where, expected=expected, got=got)
+    error.lower_bound_bytes = bound.size
+    return error
+
+
+@functools.cache
+def _compile() -> None:
+    """Compile the planners, once a process, outside every time budget."""
+    sizes = (3, 3, 2, 2)
+    lives = ((0, 2), (1, 3), (2, 4), (0, 1))
+    small = Problem(
+        tuple(Buffer(str(i), *life, size) for i, (life, size) in enumerate(zip(lives, sizes, strict=True)))
+    )
+    table = columns(small)
+    forever = Clock(float("inf"))
+    best = search.first(table, 1, 1, forever)
+    search.improve(table, best, forever, 0)

@@ -1,0 +1,146 @@
+"""What is to be placed: buffers with half-open lifetimes, sizes and alignments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from peakfold.errors import PlanError
+
+LARGEST = 2**62
+"""Times, sizes, and the sum of all sizes with their alignments stay below this."""
+
+Status = Literal["optimal", "fits", "improvable", "infeasible", "not found"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One buffer.
+
+    Attributes:
+        id: its name, unique in a problem.
+        lower: the first time at which it is live.
+        upper: one after the last such time.
+        size: bytes.
+        alignment: bytes, a power of two; its offset is a multiple.
+        offset: its place in the arena, in a solution.
+
+    Example:
+        >>> Buffer("b0", lower=0, upper=3, size=4096, alignment=64).offset is None
+        True
+    """
+
+    id: str
+    lower: int
+    upper: int
+    size: int
+    alignment: int = 1
+    offset: int | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why buffers are no problem: the buffer, the column, what is wrong."""
+
+    index: int
+    column: str
+    what: str
+    expected: str
+    got: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Buffers to be placed in one arena.
+
+    Raises:
+        PlanError: when it is empty or a buffer is not legal.
+
+    Example:
+        >>> Problem((Buffer("x", 0, 2, 8), Buffer("y", 1, 3, 8))).buffers[1].id
+        'y'
+    """
+
+    buffers: tuple[Buffer, ...]
+
+    def __post_init__(self) -> None:
+        fault = find_fault(self.buffers)
+        if fault is not None:
+            raise PlanError(
+                stage="memory",
+                what=fault.what,
+                where=f"buffer {fault.index}, {fault.column}" if self.buffers else "",
+                expected=fault.expected,
+                got=fault.got,
+            )
+
+    def placed(self, offsets: Sequence[int]) -> "Problem":
+        """The same buffers with these offsets."""
+        return Problem(tuple(replace(b, offset=int(o)) for b, o in zip(self.buffers, offsets, strict=True)))
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where every buffer lies.
+
+    Attributes:
+        offsets: bytes from the start of the arena, in the order of the problem's buffers.
+        arena: bytes, the largest end of a buffer.
+        lower_bound: bytes; no arena is smaller, proved.
+        status: ``"optimal"``: no smaller arena exists; ``"fits"``: within the capacity;
+            ``"improvable"``: no capacity was asked and a smaller arena may exist; ``"infeasible"``:
+            proved that nothing fits the capacity; ``"not found"``: nothing was found that fits it.
+        seconds: the time that planning took, compilation apart.
+    """
+
+    offsets: tuple[int, ...]
+    arena: int
+    lower_bound: int
+    status: Status
+    seconds: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the capacity, if any, is kept."""
+        return self.status in ("optimal", "fits", "improvable")
+
+    @property
+    def gap(self) -> float:
+        """How far the arena is above the bound, as a fraction."""
+        return self.arena / self.lower_bound - 1.0
+
+
+def find_fault(buffers: Sequence[Buffer]) -> Fault | None:
+    """The first thing that is wrong with some buffers, or None."""
+    if not buffers:
+        return Fault(0, "", "the problem is empty", "at least one buffer", "none")
+    seen: dict[str, int] = {}
+    total = 0
+    for index, buffer in enumerate(buffers):
+        fault = _own_fault(index, buffer)
+        if fault is not None:
+            return fault
+        if buffer.id in seen:
+            what = f"the id {buffer.id!r} is used twice, first by buffer {seen[buffer.id]}"
+            return Fault(index, "id", what, "an id of its own", buffer.id)
+        seen[buffer.id] = index
+        total += buffer.size + buffer.alignment - 1
+        if total >= LARGEST:
+            return Fault(index, "size", "the sum of the sizes overflows", "a sum below 2**62", str(total))
+    return None
+
+
+def _own_fault(index: int, b: Buffer) -> Fault | None:
+    for column, number in (("lower", b.lower), ("upper", b.upper), ("size", b.size)):
+        if abs(number) >= LARGEST:
+            return Fault(index, column, f"the {column} overflows", "a number within 2**62", str(number))
+    if b.size <= 0:
+        return Fault(index, "size", "the size is not positive", "bytes, 1 or more", str(b.size))
+    if b.lower >= b.upper:
+        what = "the lifetime is empty"
+        return Fault(index, "upper", what, f"an upper above the lower, {b.lower}", str(b.upper))
+    if b.alignment <= 0 or b.alignment & (b.alignment - 1) or b.alignment >= LARGEST:
+        what = "the alignment is not a power of two"
+        return Fault(index, "alignment", what, "1, 2, 4, 8, ..", str(b.alignment))
+    if b.offset is not None and not 0 <= b.offset < LARGEST:
+        return Fault(index, "offset", "the offset is out of range", "0 or more, within 2**62", str(b.offset))
+    return None
