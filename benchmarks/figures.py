@@ -1,0 +1,167 @@
+"""Every figure of docs/benchmarks.md: a command each, that prints JSON; and the tables made of it.
+
+From the root of the repository::
+
+    python -m benchmarks.figures capture --workloads bert,unet --json results/capture.json
+    python -m benchmarks.figures table results/*.json --docs docs/benchmarks.md
+
+The comparison with peers is ``peakfold bench --json results/bench.json``; `table` reads it too.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, ParamSpec
+
+import typer
+
+from benchmarks import budgets as budgets_
+from benchmarks import captures, tables
+from benchmarks import demo as demo_
+from benchmarks import equality as equality_
+from benchmarks import overhead as overhead_
+from benchmarks.case import Row, here, quiet
+from benchmarks.simulations import rate
+from peakfold.bench.observe import message
+from peakfold.bench.settings import WORKLOADS
+
+P = ParamSpec("P")
+
+app = typer.Typer(help="The figures of docs/benchmarks.md.", no_args_is_help=True, add_completion=False)
+WorkloadsOf = Annotated[str, typer.Option("--workloads", metavar="A,B", help="Names.")]
+JsonOf = Annotated[str, typer.Option("--json", metavar="FILE|-", help="Where the JSON goes.")]
+SizeOf = Annotated[str, typer.Option("--size", help="tiny, cpu or paper.")]
+SearchOf = Annotated[float, typer.Option("--time-budget", help="Wall seconds of each search.")]
+ALL = ",".join(WORKLOADS)
+
+
+@app.callback()
+def top() -> None:
+    """Every figure runs on one thread."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    quiet()
+
+
+@app.command()
+def capture(workloads: WorkloadsOf = ALL, size: SizeOf = "paper", json: JsonOf = "-") -> None:
+    """Capture without weights: CPU seconds, nodes, operators without a table entry."""
+    _write("capture", json, _each(workloads, captures.capture, size))
+
+
+@app.command()
+def planning(
+    workloads: WorkloadsOf = ALL,
+    sizes: str = "cpu,paper",
+    memory: str = "50%",
+    time_budget: SearchOf = 10.0,
+    json: JsonOf = "-",
+) -> None:
+    """Wall seconds from the user's objects to the emitted program, with empty caches."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PEAKFOLD_CACHE"] = folder
+        rows = [
+            row
+            for size in sizes.split(",")
+            for row in _each(workloads, captures.planning, size, memory, time_budget)
+        ]
+    _write("planning", json, rows)
+
+
+@app.command()
+def budgets(
+    workloads: WorkloadsOf = ALL,
+    size: SizeOf = "cpu",
+    count: int = 20,
+    time_budget: SearchOf = 30.0,
+    json: JsonOf = "-",
+) -> None:
+    """Budgets from eager's peak to the proven bound: each run, and its bytes against the simulated ones."""
+    _write("budgets", json, _each(workloads, budgets_.budgets, size, count, time_budget))
+
+
+@app.command()
+def overhead(
+    workloads: WorkloadsOf = f"{overhead_.SMALL},bert,unet", size: SizeOf = "cpu", json: JsonOf = "-"
+) -> None:
+    """The emitted program with nothing optimized against eager; "small" is a step of about 30 ms."""
+    _write("overhead", json, _each(workloads, overhead_.overhead, size))
+
+
+@app.command()
+def simulations(json: JsonOf = "-") -> None:
+    """Full simulations a second of 2,000 nodes with workspace, second runs, a loop and queues."""
+    _write("simulations", json, [rate()])
+
+
+@app.command()
+def equality(
+    workloads: WorkloadsOf = ALL,
+    size: SizeOf = "cpu",
+    optimizers: str = "adamw,momentum",
+    steps: int = 3,
+    time_budget: SearchOf = 3.0,
+    json: JsonOf = "-",
+) -> None:
+    """Every bit over several steps, with dropout and optimizers that have state."""
+    rows = [
+        row
+        for optimizer in optimizers.split(",")
+        for row in _each(workloads, equality_.equality, size, optimizer, steps, time_budget)
+    ]
+    _write("equality", json, rows)
+
+
+@app.command()
+def demo(size: SizeOf = "cpu", json: JsonOf = "-") -> None:
+    """Wall seconds of `peakfold demo` with empty caches, and of a second run."""
+    _write("demo", json, demo_.demo(size))
+
+
+@app.command()
+def table(
+    files: Annotated[list[Path], typer.Argument(help="JSON of figures and of `peakfold bench`.")],
+    docs: Annotated[Path | None, typer.Option(help="Write the tables into this page.")] = None,
+) -> None:
+    """Make Markdown tables of JSON; nothing is measured."""
+    text = tables.page([json.loads(file.read_text()) for file in files])
+    if docs is None:
+        print(text)
+        return
+    docs.write_text(tables.placed(docs.read_text(), text))
+
+
+def _each(workloads: str, figure: Callable[..., list[Row]], *options: object) -> list[Row]:
+    """Return the rows of each workload, each made in a process of its own; a failure is a row."""
+    rows: list[Row] = []
+    context = get_context("spawn")
+    for workload in workloads.split(","):
+        print(f"{figure.__name__} {workload} {' '.join(map(str, options))}", file=sys.stderr)
+        with ProcessPoolExecutor(1, mp_context=context, initializer=quiet) as pool:
+            try:
+                rows += pool.submit(figure, workload, *options).result()
+            except Exception as error:
+                rows.append({"workload": workload, "error": message(error)})
+    return rows
+
+
+def _write(figure: str, file: str, rows: Sequence[Row]) -> None:
+    """Write a figure as JSON, a line a row; end with code 1 where a row failed."""
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    head = f' "figure": {json.dumps(figure)},\n "environment": {json.dumps(here())},'
+    text = f'{{\n{head}\n "rows": [\n{lines}\n ]\n}}\n'
+    if file == "-":
+        print(text, end="")
+    else:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text(text)
+    if any("error" in row for row in rows):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()

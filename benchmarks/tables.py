@@ -1,0 +1,361 @@
+"""Markdown tables of docs/benchmarks.md, made of the JSON that the commands print."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any
+
+from peakfold.bench.best import Best, best_at, best_at_peers
+from peakfold.bench.rows import PEAKFOLD, Results, Row, row_from_dict
+from peakfold.bench.table import equal_word
+
+Found = Mapping[str, Any]
+Cells = Sequence[str]
+
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+FIGURES = "python -m benchmarks.figures"
+LIMITS = (1.05, 1.10, 1.35)
+BARS = {
+    "resnet50": 0.78, "bert": 0.58, "vit": 0.60, "unet": 0.65, "unetpp": 0.55, "gptneo": 0.55, "btlm": 0.34,
+}  # fmt: skip
+"""What memory at 10 % more time is to be at most, over eager's."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table.
+
+    Attributes:
+        title: its heading.
+        figure: the command whose rows it shows; ``"bench"`` for the comparison with peers.
+        bar: what the figures are to be.
+        columns: of the table.
+        cells: rows of JSON to rows of the table.
+    """
+
+    title: str
+    figure: str
+    bar: str
+    columns: Cells
+    cells: Callable[[Sequence[Found]], Iterable[Cells]]
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a figure is measured.
+
+    Attributes:
+        line: of the shell.
+        minutes: that it takes on a quiet machine of two cores.
+    """
+
+    line: str
+    minutes: float
+
+
+COMMANDS = {
+    "bench": Command(
+        "peakfold bench --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5"
+        " --json results/bench.json",
+        25,
+    ),
+    "budgets": Command(f"{FIGURES} budgets --json results/budgets.json", 12),
+    "capture": Command(f"{FIGURES} capture --json results/capture.json", 1.5),
+    "planning": Command(f"{FIGURES} planning --json results/planning.json", 6),
+    "overhead": Command(f"{FIGURES} overhead --json results/overhead.json", 1.5),
+    "simulations": Command(f"{FIGURES} simulations --json results/simulations.json", 0.2),
+    "equality": Command(f"{FIGURES} equality --json results/equality.json", 5),
+    "demo": Command(f"{FIGURES} demo --json results/demo.json", 5),
+}
+
+
+def page(files: Sequence[Found]) -> str:
+    """Return all tables; one whose figure was not measured says so."""
+    by_figure: dict[str, list[Found]] = {}
+    for file in files:
+        by_figure.setdefault(str(file.get("figure", "bench")), []).extend(file["rows"])
+    parts = [_machine(files), *(_section(section, by_figure.get(section.figure)) for section in SECTIONS)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def placed(text: str, tables: str) -> str:
+    """Return a page with the tables between its two marks.
+
+    Example:
+        >>> placed("a <!-- tables: begin --> old <!-- tables: end --> b", "new").split()
+        ['a', '<!--', 'tables:', 'begin', '-->', 'new', '<!--', 'tables:', 'end', '-->', 'b']
+    """
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
+
+
+def _machine(files: Sequence[Found]) -> str:
+    named = [file["environment"] for file in files if file.get("environment")]
+    keys = ("cpu", "cores", "threads", "torch", "python", "peakfold")
+    kinds = dict.fromkeys(", ".join(f"{key} {one[key]}" for key in keys if key in one) for one in named)
+    return "\n".join(f"Measured on: {kind}." for kind in kinds)
+
+
+def _section(section: Section, rows: Sequence[Found] | None) -> str:
+    command = COMMANDS[section.figure]
+    about = f"`{command.line}`, about {command.minutes:g} minutes."
+    head = f"### {section.title}\n\nTo be: {section.bar}\n\n{about}"
+    if rows is None:
+        return f"{head}\n\nNot measured yet."
+    good = [row for row in rows if not (row.get("error") and section.figure != "bench")]
+    failed = [f"- {row.get('workload')}: {row['error']}" for row in rows if row not in good]
+    lines = ["| " + " | ".join(section.columns) + " |", "|" + "---|" * len(section.columns)]
+    lines += ["| " + " | ".join(cells) + " |" for cells in section.cells(good)]
+    return "\n".join([head, "", *lines, *(["", "Failed:", "", *failed] if failed else [])])
+
+
+def _capture(rows: Sequence[Found]) -> Iterator[Cells]:
+    for row in rows:
+        yield (
+            row["workload"],
+            f"{row['cpu_seconds']:.1f}",
+            f"{row['nodes']:,}",
+            ", ".join(row["unsupported"]) or "none",
+            f"{row['parameters'] / 1e6:,.0f} M, {row['materialised']} materialised",
+        )
+
+
+def _by_workload(rows: Sequence[Found]) -> Iterator[tuple[str, list[Found]]]:
+    for workload, group in groupby(rows, lambda row: str(row["workload"])):
+        yield workload, list(group)
+
+
+def _steps(rows: Sequence[Found]) -> Iterator[Cells]:
+    for workload, group in _by_workload(rows):
+        compared = [row for row in group if "steps" in row]
+        equal, steps = sum(row["equal_steps"] for row in compared), sum(row["steps"] for row in compared)
+        marks = sum(row["marks"] for row in compared)
+        word = "all equal" if equal == steps == marks else f"NO, {steps - equal} differ"
+        yield workload, str(len(compared)), f"{equal:,} of {steps:,}", word
+
+
+def _peaks(rows: Sequence[Found]) -> Iterator[Cells]:
+    for workload, group in _by_workload(rows):
+        ratios = [row["predicted_peak_bytes"] / row["peak_bytes"] for row in group if row.get("peak_bytes")]
+        yield workload, str(len(ratios)), f"{min(ratios):.4f}", f"{max(ratios):.4f}"
+
+
+def _budgets(rows: Sequence[Found]) -> Iterator[Cells]:
+    for workload, group in _by_workload(rows):
+        ran = [row for row in group if not row["refused"]]
+        over = sum(not row["within"] for row in ran)
+        times = [row["predicted_latency_ratio"] for row in ran]
+        monotone = all(a <= b for a, b in pairwise(times))
+        bound = group[0]["lower_bound_bytes"]
+        yield (
+            workload,
+            f"{len(ran)} / {len(group) - len(ran)}",
+            str(over),
+            "yes" if monotone else "NO",
+            f"{bound / group[0]['eager_peak_bytes']:.3f}",
+            f"{min(row['budget_bytes'] for row in ran) / bound:.3f}",
+            f"{min(row['peak_bytes'] for row in ran) / bound:.3f}",
+        )
+
+
+def _overhead(rows: Sequence[Found]) -> Iterator[Cells]:
+    for row in rows:
+        yield (
+            row["workload"],
+            f"{row['nodes']:,}",
+            f"{row['eager_cpu_seconds'] * 1e3:.1f} ms",
+            f"{row['untouched_ratio']:.3f}",
+            f"{row['plain_ratio']:.3f}",
+        )
+
+
+def _simulations(rows: Sequence[Found]) -> Iterator[Cells]:
+    for row in rows:
+        yield f"{row['nodes']:,}", f"{row['rows']:,}", f"{row['per_second']:,.0f}"
+
+
+def _planning(rows: Sequence[Found]) -> Iterator[Cells]:
+    for row in rows:
+        stages = (row["stages"][name] for name in ("capture", "profile", "search", "codegen"))
+        yield (
+            row["workload"],
+            row["size"],
+            f"{row['seconds']:.1f}",
+            *("-" if seconds is None else f"{seconds:.1f}" for seconds in stages),
+            row["stop_reason"],
+        )
+
+
+def _equality(rows: Sequence[Found]) -> Iterator[Cells]:
+    for row in rows:
+        yield (
+            row["workload"],
+            row["optimizer"],
+            f"{row['dropout']:g}",
+            str(row["steps"]),
+            str(row["recomputed"]),
+            "every bit" if row["bit_equal"] else f"NO: {row['worst']} {row['max_error']:.1e}",
+        )
+
+
+def _demo(rows: Sequence[Found]) -> Iterator[Cells]:
+    for row in rows:
+        share = row["warm_seconds"] / row["cold_seconds"]
+        memory = ", ".join(f"{ratio:.3f}" for ratio in row["memory_ratios"])
+        yield f"{row['cold_seconds']:.0f} s", f"{row['warm_seconds']:.0f} s", f"{share:.2f}", memory
+
+
+def _results(rows: Sequence[Found]) -> Results:
+    return Results(tuple(row_from_dict(row) for row in rows))
+
+
+def _times(rows: Sequence[Found]) -> Iterator[Cells]:
+    results = _results(rows)
+    for workload in results.workloads:
+        plans = [row for row in results.of(workload) if row.variant == PEAKFOLD and row.latency_ratio]
+        before = [_off(row.uncorrected_latency_ratio, row) for row in plans]
+        after = [_off(row.predicted_latency_ratio, row) for row in plans if row.constraint != "none"]
+        if before and after:
+            yield workload, str(len(plans)), f"{max(before):.1%}", f"{max(after):.1%}"
+
+
+def _off(predicted: float | None, row: Row) -> float:
+    assert row.latency_ratio is not None
+    return abs((predicted or 0.0) / row.latency_ratio - 1)
+
+
+def _limits(rows: Sequence[Found]) -> Iterator[Cells]:
+    for best in best_at(_results(rows), LIMITS):
+        bar = f"{BARS[best.workload]:.2f}" if best.limit == 1.10 and best.workload in BARS else ""
+        yield best.workload, f"{best.limit:.2f}", _ratio(best.peakfold), bar, *_peer(best)
+
+
+def _at_peers(rows: Sequence[Found]) -> Iterator[Cells]:
+    for best in best_at_peers(_results(rows)):
+        yield best.workload, f"{best.limit:.2f} ({best.why})", _ratio(best.peakfold), *_peer(best)
+
+
+def _peer(best: Best) -> Cells:
+    reached = {True: "yes", False: "NO", None: "-"}[best.reached]
+    return f"{_ratio(best.peer)} ({best.of})", _ratio(best.bound), reached
+
+
+def _all(rows: Sequence[Found]) -> Iterator[Cells]:
+    for row in _results(rows).rows:
+        yield (
+            row.workload,
+            row.name,
+            "-" if row.peak_bytes is None else f"{row.peak_bytes / 1e6:.1f}",
+            _ratio(row.memory_ratio),
+            _ratio(row.latency_ratio),
+            row.error.split("\n")[0][:80] if row.error else equal_word(row),
+        )
+
+
+def _ratio(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.3f}"
+
+
+SECTIONS = (
+    Section(
+        "Memory within a time",
+        "bench",
+        "at 1.10 the bar; everywhere at most max(0.85 x the checkpointing peers' memory, the lower bound)",
+        ("workload", "time", "peakfold", "bar", "best checkpointing peer", "lower bound", "ahead"),
+        _limits,
+    ),
+    Section(
+        "Memory within the time of each checkpointing peer",
+        "bench",
+        "at most max(0.85 x the checkpointing peers' memory, the lower bound)",
+        ("workload", "time", "peakfold", "best checkpointing peer", "lower bound", "ahead"),
+        _at_peers,
+    ),
+    Section(
+        "Predicted time against measured",
+        "bench",
+        "within 10 % before and 3 % after correction by the time of the program without recomputation",
+        ("workload", "programs", "worst before", "worst after"),
+        _times,
+    ),
+    Section(
+        "Twenty budgets from eager's peak to the proven lower bound",
+        "budgets",
+        "every run within its budget or refused; time monotone; lowest budget met / bound at most 1.15",
+        (
+            "workload",
+            "met / refused",
+            "over",
+            "monotone",
+            "bound / eager",
+            "lowest budget / bound",
+            "lowest peak / bound",
+        ),
+        _budgets,
+    ),
+    Section(
+        "Simulated live bytes against measured, after each step",
+        "budgets",
+        "exactly equal",
+        ("workload", "programs", "equal steps", ""),
+        _steps,
+    ),
+    Section(
+        "Predicted peak over the allocator's",
+        "budgets",
+        "0.99 to 1.01",
+        ("workload", "runs", "least", "most"),
+        _peaks,
+    ),
+    Section(
+        "Capture at paper size, no weights",
+        "capture",
+        "at most 15 CPU seconds, no unsupported operator",
+        ("workload", "CPU s", "nodes", "unsupported", "parameters"),
+        _capture,
+    ),
+    Section(
+        "Planning, wall seconds with empty caches",
+        "planning",
+        "at most 60 s for cpu sizes, 180 s for paper sizes",
+        ("workload", "size", "all", "capture", "profile", "search", "codegen", "search ended by"),
+        _planning,
+    ),
+    Section(
+        "Emitted code with nothing optimized, over eager",
+        "overhead",
+        "at most 1.05",
+        ("workload", "nodes", "eager", "untouched", "without recomputation"),
+        _overhead,
+    ),
+    Section(
+        "Full simulations a second",
+        "simulations",
+        "at least 20,000",
+        ("nodes", "rows", "a second"),
+        _simulations,
+    ),
+    Section(
+        "Equality",
+        "equality",
+        "every bit",
+        ("workload", "optimizer", "dropout", "steps", "recomputed", ""),
+        _equality,
+    ),
+    Section(
+        "The demo",
+        "demo",
+        "under 300 s; a second run under a third",
+        ("cold", "warm", "warm / cold", "memory over eager"),
+        _demo,
+    ),
+    Section(
+        "All variants",
+        "bench",
+        "(what the comparisons above are made of)",
+        ("workload", "variant", "peak, MB", "memory", "time", "equal"),
+        _all,
+    ),
+)
+"""The tables, in the order of the page."""

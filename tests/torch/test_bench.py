@@ -1,0 +1,128 @@
+"""One tiny workload with everything that the benchmark does."""
+
+import math
+
+import pytest
+import torch
+
+from peakfold.bench import peers, runner
+from peakfold.bench.best import best_at
+from peakfold.bench.observe import is_equal, observe
+from peakfold.bench.rows import PEAKFOLD, Results
+from peakfold.bench.settings import Settings
+from peakfold.bench.workload import run_workload
+from peakfold.pipeline.task import Task
+from peakfold.workloads import build
+
+SETTINGS = Settings(
+    workloads=("bert",),
+    size="tiny",
+    peers=("checkpoint-1", "accumulate-2", "accumulate-4+checkpoint-1"),
+    memory=("80%", "60%", "1kB"),
+    latency=(4.0,),
+    time_budget=0.2,
+    repeats=1,
+)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PEAKFOLD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        found, said = {}, []
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        run_workload(
+            "bert", SETTINGS, lambda *words: said.append(words), lambda row: found.update({row.name: row})
+        )
+        torch.set_num_threads(threads)
+    assert {stage for stage, *_ in said} == {"build", "memory", "capture", "profile", "search", "time"}
+    return found
+
+
+def test_all_that_was_asked_for_has_a_row(rows):
+    assert [name for name in rows if "-2%" not in name] == [
+        "eager",
+        "checkpoint-1",
+        "accumulate-2",
+        "accumulate-4+checkpoint-1",
+        "peakfold none",
+        "peakfold memory 80%",
+        "peakfold memory 60%",
+        "peakfold memory 1kB",
+        "peakfold latency 4.00",
+        "peakfold as checkpoint-1",
+    ]
+
+
+def test_every_program_computes_what_eager_does(rows):
+    ran = [row for row in rows.values() if not row.error]
+    assert all(row.equal for row in ran)
+    assert all(row.max_error == 0 for row in ran if "accumulate" not in row.name)
+
+
+def test_peaks_are_the_predicted_ones_and_within_the_budget(rows):
+    plans = [row for row in rows.values() if row.variant == PEAKFOLD and not row.error]
+    assert all(row.peak_bytes == row.predicted_peak_bytes for row in plans)
+    for share in (0.8, 0.6):
+        assert rows[f"peakfold memory {share:.0%}"].memory_ratio <= share
+    assert rows["peakfold latency 4.00"].peak_bytes >= rows["peakfold latency 4.00"].lower_bound_bytes
+
+
+def test_what_ran_is_timed_relative_to_eager(rows):
+    eager = rows["eager"]
+    assert (eager.memory_ratio, eager.latency_ratio) == (1.0, 1.0)
+    for row in rows.values():
+        if not row.error:
+            assert row.latency_ratio == row.cpu_seconds / eager.cpu_seconds
+
+
+def test_a_budget_that_cannot_be_kept_is_a_row(rows):
+    row = rows["peakfold memory 1kB"]
+    assert row.error.startswith("InfeasibleError: plan: no program within the budget was found")
+    assert (row.peak_bytes, row.latency_ratio) == (None, None)
+
+
+def test_the_comparison_can_be_made(rows):
+    (best,) = best_at(Results(tuple(rows.values())), [math.inf])
+    assert best.peakfold < best.peer
+    assert best.bound < best.peakfold
+
+
+def test_a_peer_that_fails_is_a_row_with_its_message(tmp_path, monkeypatch):
+    def broken(target, chunks):
+        raise RuntimeError("of all things")
+
+    monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path))
+    monkeypatch.setattr(peers, "accumulate", broken)
+    quick = Settings(size="tiny", peers=("accumulate-2",), memory=(), latency=(), repeats=1)
+    found = {}
+    run_workload("bert", quick, lambda *words: None, lambda row: found.update({row.name: row}))
+    assert list(found) == ["eager", "accumulate-2", "peakfold none"]
+    assert found["accumulate-2"].error == "RuntimeError: of all things"
+    assert found["peakfold none"].latency_ratio > 0
+
+
+def test_what_differs_is_seen():
+    task = Task.of(build("bert", "tiny"))
+    made = peers.eager
+
+    def other(mine):
+        mine.optimizer.param_groups[0]["lr"] *= 2
+        return made(mine)
+
+    eager, itself = observe(made, task)
+    _, again = observe(made, task, original=eager)
+    _, different = observe(other, task, original=eager)
+    assert itself.bit_equal
+    assert again.bit_equal
+    assert not is_equal(different)
+
+
+def test_a_workload_in_a_process_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path))
+    quick = Settings(("bert",), "tiny", (), (), (), repeats=1)
+    results = runner.run(quick)
+    assert [row.name for row in results.rows] == ["eager", "peakfold none"]
+    assert results.environment["threads"] == "1"
+    assert results.complete
