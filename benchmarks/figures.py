@@ -29,6 +29,7 @@ from benchmarks.case import Row, here, quiet
 from benchmarks.simulations import rate
 from peakfold.bench.observe import message
 from peakfold.bench.settings import WORKLOADS
+from peakfold.report.folder import write_files
 
 P = ParamSpec("P")
 
@@ -124,15 +125,18 @@ def demo(size: SizeOf = "cpu", json: JsonOf = "-") -> None:
 
 @app.command()
 def table(
-    files: Annotated[list[Path], typer.Argument(help="JSON of figures and of `peakfold bench`.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="JSON of figures and of `peakfold bench`; none for the skeleton."),
+    ] = None,
     docs: Annotated[Path | None, typer.Option(help="Write the tables into this page.")] = None,
 ) -> None:
     """Make Markdown tables of JSON; nothing is measured."""
-    text = tables.page([json.loads(file.read_text()) for file in files])
+    text = tables.page([json.loads(file.read_text()) for file in files or ()])
     if docs is None:
         print(text)
         return
-    docs.write_text(tables.placed(docs.read_text(), text))
+    write_files(docs.parent, {docs.name: tables.placed(docs.read_text(), text).encode()})
 
 
 def _each(workloads: str, figure: Callable[..., list[Row]], *options: object) -> list[Row]:
@@ -157,8 +161,7 @@ def _write(figure: str, file: str, rows: Sequence[Row]) -> None:
     if file == "-":
         print(text, end="")
     else:
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
-        Path(file).write_text(text)
+        write_files(Path(file).parent, {Path(file).name: text.encode()})
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 

@@ -74,7 +74,8 @@ def page(files: Sequence[Found]) -> str:
     by_figure: dict[str, list[Found]] = {}
     for file in files:
         by_figure.setdefault(str(file.get("figure", "bench")), []).extend(file["rows"])
-    parts = [_machine(files), *(_section(section, by_figure.get(section.figure)) for section in SECTIONS)]
+    sections = (_section(section, by_figure.get(section.figure)) for section in SECTIONS)
+    parts = [_machine(files), _commands(), *sections]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -91,16 +92,21 @@ def placed(text: str, tables: str) -> str:
 
 
 def _machine(files: Sequence[Found]) -> str:
+    """Return the machines that were measured on."""
     named = [file["environment"] for file in files if file.get("environment")]
     keys = ("cpu", "cores", "threads", "torch", "python", "peakfold")
     kinds = dict.fromkeys(", ".join(f"{key} {one[key]}" for key in keys if key in one) for one in named)
     return "\n".join(f"Measured on: {kind}." for kind in kinds)
 
 
+def _commands() -> str:
+    """Return how each figure is measured; the minutes are those of a quiet machine of two cores."""
+    lines = [f"| {name} | `{one.line}` | {one.minutes:g} |" for name, one in COMMANDS.items()]
+    return "\n".join(["| figures | command | minutes |", "|---|---|---|", *lines])
+
+
 def _section(section: Section, rows: Sequence[Found] | None) -> str:
-    command = COMMANDS[section.figure]
-    about = f"`{command.line}`, about {command.minutes:g} minutes."
-    head = f"### {section.title}\n\nTo be: {section.bar}\n\n{about}"
+    head = f"### {section.title}\n\nFrom {section.figure}; to be: {section.bar}."
     if rows is None:
         return f"{head}\n\nNot measured yet."
     good = [row for row in rows if not (row.get("error") and section.figure != "bench")]
@@ -353,7 +359,7 @@ SECTIONS = (
     Section(
         "All variants",
         "bench",
-        "(what the comparisons above are made of)",
+        "what the comparisons above are made of",
         ("workload", "variant", "peak, MB", "memory", "time", "equal"),
         _all,
     ),

@@ -10,6 +10,7 @@ from peakfold.bench.planned import Planned, Plans, Search
 from peakfold.bench.rows import EAGER, PEAKFOLD, Row, ratio
 from peakfold.bench.settings import Settings, is_checkpoint
 from peakfold.budget import parse_memory
+from peakfold.errors import InfeasibleError
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.machine import free_bytes
 from peakfold.pipeline.prove import planned_call
@@ -146,7 +147,8 @@ def _search(run: _Run, plans: Plans, constraint: str, search: Search) -> None:
     try:
         found: Sequence[Planned] = search()
     except Exception as error:
-        run.put(Row(run.workload, PEAKFOLD, constraint, error=message(error)))
+        bound = error.lower_bound_bytes if isinstance(error, InfeasibleError) else None
+        run.put(Row(run.workload, PEAKFOLD, constraint, lower_bound_bytes=bound, error=message(error)))
         return
     for planned in found:
         _add(run, plans, planned)
