@@ -1,6 +1,7 @@
 """Captured steps equal eager's, bit for bit, over several steps."""
 
 import copy
+import cProfile
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from peakfold.bridge.capture import capture_inference, capture_step
 from peakfold.ir.types import ScalarType
+from peakfold.workloads import load_target
 
 torch.set_num_threads(1)
 
@@ -525,3 +527,26 @@ def test_capture_is_deterministic(batch):
         capture_step(model, mse, torch.optim.AdamW(model.parameters()), batch).graph.digest for _ in range(3)
     }
     assert len(digests) == 1
+
+
+def test_what_called_the_capture_is_no_code_of_the_model():
+    model = torch.nn.Linear(3, 1)
+    loss = eval("lambda m, x: m(x).sum()")
+    graph = capture_step(model, loss, None, (torch.ones(2, 3),)).graph
+    assert {node.origin.source for node in graph.nodes} == {""}
+
+
+def test_operators_of_a_workloads_loss_name_its_file():
+    target = load_target("bert", size="tiny")
+    graph = capture_step(target.model, target.loss_fn, target.optimizer, target.batch).graph
+    (node,) = (node for node in graph.nodes if node.op.name == "aten._log_softmax.default")
+    assert node.origin.source.startswith("losses.py:")
+
+
+def test_capture_under_a_profiler_leaves_it_running():
+    profiler = cProfile.Profile()
+    profiler.enable()
+    capture_step(torch.nn.Linear(3, 1), lambda m, x: m(x).sum(), None, (torch.ones(2, 3),))
+    sum(range(3))
+    profiler.disable()
+    assert any(entry.code == "<built-in method builtins.sum>" for entry in profiler.getstats())

@@ -18,27 +18,37 @@ from peakfold.ir.graph import Origin, Phase
 
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = os.path.join(_STANDARD, "site-packages") + os.sep
-_OTHERS = (
-    os.path.dirname(torch.__file__) + os.sep,
-    os.path.dirname(peakfold.__file__) + os.sep,
-    "<",
-)
+_PEAKFOLD = os.path.dirname(peakfold.__file__) + os.sep
+_WORKLOADS = os.path.join(_PEAKFOLD, "workloads") + os.sep
+_CAPTURE = os.path.dirname(__file__) + os.sep
+_OTHERS = (os.path.dirname(torch.__file__) + os.sep, _PEAKFOLD, "<")
 
 
 @cache
 def is_model_code(code: CodeType) -> bool:
-    """Whether code is the user's or a model library's: not Python's, torch's or peakfold's."""
+    """Whether code is the user's or a model library's: not Python's, torch's or peakfold's own.
+
+    The named workloads count as a user's.
+    """
     path = code.co_filename
+    if path.startswith(_WORKLOADS):
+        return True
     if path.startswith(_STANDARD) and not path.startswith(_INSTALLED):
         return False
     return not path.startswith(_OTHERS)
 
 
 def _model_frame() -> FrameType | None:
+    """Return the innermost frame of the model's code; what called the capture is none of it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_model_code(frame.f_code):
+        if frame.f_code.co_name in _ENTRIES and frame.f_code.co_filename.startswith(_CAPTURE):
+            return None
         frame = frame.f_back
     return frame
+
+
+_ENTRIES = ("capture_step", "capture_inference", "eager_memory")
 
 
 def model_source() -> str:

@@ -1,5 +1,6 @@
 """What Python the model's code reads: globals, closures and attributes that decide what it computes."""
 
+import cProfile
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -64,12 +65,21 @@ class ExecutedCode:
         try:
             yield
         finally:
-            sys.setprofile(before)
+            _set_profiler(before)
 
     @property
     def names(self) -> frozenset[str]:
         """Every global and attribute name in the code."""
         return frozenset(name for code in self.ran for name in code.co_names)
+
+
+def _set_profiler(profiler: object) -> None:
+    """Set a profiler again; one of cProfile's is no function and has its own way."""
+    if isinstance(profiler, cProfile.Profile):
+        sys.setprofile(None)
+        profiler.enable()
+    else:
+        sys.setprofile(profiler)  # type: ignore[arg-type]
 
 
 def is_plain(value: object) -> bool:
