@@ -1,0 +1,71 @@
+"""The search kernel against its twin in plain Python, and against brute force."""
+
+import numpy as np
+import pytest
+from tests.unit.memory.brute import least_arena, legal
+from tests.unit.memory.plain import Plain
+
+from peakfold.plan.memory import Buffer, Problem, kernel, lower_bound
+from peakfold.plan.memory.sections import columns, tables
+
+NAMES = {kernel.FOUND: "found", kernel.DEAD: "dead", kernel.LIMIT: "limit"}
+
+
+def random_problem(seed, count=7, alignments=(1,)):
+    random = np.random.default_rng(seed)
+    buffers = []
+    for i in range(count):
+        lower, width, size = (int(x) for x in random.integers([0, 1, 1], [8, 7, 12]))
+        buffers.append(Buffer(str(i), lower, lower + width, size, int(random.choice(alignments))))
+    return Problem(tuple(buffers))
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("alignments", [(1,), (1, 4)])
+def test_kernel_and_twin_decide_as_brute_force_does(seed, alignments):
+    problem = random_problem(seed, alignments=alignments)
+    least = least_arena(problem)
+    rank = np.random.default_rng(seed).permutation(len(problem.buffers)).astype(np.int64)
+    arrays = tables(columns(problem))
+    for capacity in range(lower_bound(problem).size, least + 2):
+        state = kernel.start(arrays)
+        result = NAMES[kernel.advance(arrays, state, rank, capacity, 100_000)]
+        twin = Plain(problem.buffers, rank, capacity)
+        assert result == twin.run(100_000) == ("found" if capacity >= least else "dead")
+        if result == "found":
+            assert legal(problem, state.head.tolist())
+            assert legal(problem, [twin.offset[i] for i in range(len(rank))])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_without_dead_ends_both_place_alike(seed):
+    problem = random_problem(seed, count=30, alignments=(1, 2, 8))
+    rank = np.random.default_rng(seed).permutation(30).astype(np.int64)
+    arrays = tables(columns(problem))
+    state = kernel.start(arrays)
+    twin = Plain(problem.buffers, rank, 10_000)
+    assert kernel.advance(arrays, state, rank, 10_000, 31) == kernel.FOUND
+    assert twin.run(31) == "found"
+    assert state.head.tolist() == [twin.offset[i] for i in range(30)]
+
+
+def test_a_search_can_be_interrupted_and_goes_on_alike():
+    problem = random_problem(3, count=25)
+    arrays, rank = tables(columns(problem)), np.arange(25)
+    capacity = lower_bound(problem).size + 1
+    whole, parts = kernel.start(arrays), kernel.start(arrays)
+    result = kernel.advance(arrays, whole, rank, capacity, 2_000)
+    for _ in range(2_000):
+        if kernel.advance(arrays, parts, rank, capacity, 1) != kernel.LIMIT:
+            break
+    assert parts.counter.tolist() == whole.counter.tolist()
+    assert parts.head.tolist() == whole.head.tolist()
+    assert result in NAMES
+
+
+def test_sections_are_the_largest_live_sets():
+    problem = random_problem(5, count=40)
+    arrays = tables(columns(problem))
+    rows = zip(arrays.member_start[:-1], arrays.member_start[1:], strict=True)
+    got = [set(arrays.member[a:b].tolist()) for a, b in rows]
+    assert got == Plain(problem.buffers, range(40), 0).sections
