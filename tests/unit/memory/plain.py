@@ -23,7 +23,9 @@ class Plain:
 
     def largest_sections(self):
         times = sorted({b.lower for b in self.buffers})
-        live = [{i for i in self.everyone if self.buffers[i].lower <= t < self.buffers[i].upper} for t in times]
+        live = [
+            {i for i in self.everyone if self.buffers[i].lower <= t < self.buffers[i].upper} for t in times
+        ]
         return [s for s in live if not any(s < other for other in live)]
 
     def run(self, steps):

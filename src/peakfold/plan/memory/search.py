@@ -19,8 +19,8 @@ AFTER_PROOF = 24
 WIDE_GAP = 0.05
 """Above this gap every second search aims between the bound and the best arena; below, every fourth."""
 
-PATIENCE = 200
-"""Orders in a row without a smaller arena before the search of orders starts over from the best."""
+NOISE, PUSH = 0.002, 0.2
+"""Of a buffer's place in the order, as a fraction: its noise, and the most that one miss moves it forward."""
 
 
 @dataclass
@@ -83,18 +83,24 @@ def improve(table: Columns, best: Best, clock: Clock, seed: int) -> None:
 
 def _improve_exactly(table: Columns, best: Best, clock: Clock, seed: int) -> None:
     arrays = tables(table)
-    memory = Memory(np.zeros(len(table.total)), random=np.random.default_rng(seed))
+    straight, between = (_memory(table, seed + i) for i in range(2))
     fractions = _fractions(best, seed)
     left = AFTER_PROOF
     while not (best.done or clock.over or left == 0):
         aim = max(best.goal, best.floor)
-        capacity = aim + int((best.arena - 1 - aim) * next(fractions))
+        fraction = next(fractions)
+        capacity = aim + int((best.arena - 1 - aim) * fraction)
+        memory = between if fraction else straight
         result, offsets = exact.attempt(arrays, table, capacity, memory, clock)
         if result == FOUND:
             best.offer(offsets)
         if result == DEAD:
             best.floor = max(best.floor, capacity + 1)
         left -= best.refuted and best.goal > 0
+
+
+def _memory(table: Columns, seed: int) -> Memory:
+    return Memory(np.zeros(len(table.total)), random=np.random.default_rng(seed))
 
 
 def _fractions(best: Best, seed: int) -> Iterator[float]:
@@ -120,7 +126,3 @@ def _improve_orders(table: Columns, best: Best, clock: Clock, seed: int) -> None
         best.offer(offsets)
         over = offsets + table.size > max(best.goal, best.floor)
         urgency[over] += PUSH * random.random()
-
-
-NOISE = 0.002
-PUSH = 0.2

@@ -1,0 +1,169 @@
+"""What is said about problems, solutions and capacities that cannot be."""
+
+import json
+
+import pytest
+
+from peakfold.cli.failures import guarded
+from peakfold.cli.main import app
+from peakfold.errors import InfeasibleError, PlanError
+from peakfold.plan.memory import Buffer, Problem, check_placement, plan
+
+HEADER = "id,lower,upper,size\n"
+BAD = [
+    ("", "the problem is empty", ""),
+    (HEADER, "the problem is empty", ""),
+    ("a,0,1,5\n", "no column id, lower, upper, size", "row 1"),
+    ("id,lower,size\na,0,5\n", "no column upper", "row 1"),
+    ("id,lower,lower,upper,size\na,0,0,1,5\n", "the column lower is there twice", "row 1"),
+    (HEADER + "a,0,1\n", "the row is short", "row 2, column size"),
+    (HEADER + "a,0,1,5\nb,0,1,0\n", "the size is not positive", "row 3, column size"),
+    (HEADER + "a,0,1,-5\n", "the size is not positive", "row 2, column size"),
+    (HEADER + "a,0,1,five\n", "this is not a whole number", "row 2, column size"),
+    (HEADER + "a,0,1,1.5\n", "this is not a whole number", "row 2, column size"),
+    (HEADER + "a,0,1,\n", "this is not a whole number", "row 2, column size"),
+    (HEADER + "\na,3,3,5\n", "the lifetime is empty", "row 3, column upper"),
+    (HEADER + "a,3,2,5\n", "the lifetime is empty", "row 2, column upper"),
+    (
+        HEADER + "a,0,1,5\nb,0,1,5\na,1,2,5\n",
+        "the id 'a' is used twice, first by buffer 0",
+        "row 4, column id",
+    ),
+    (HEADER + ",0,1,5\n", "the id is missing", "row 2, column id"),
+    (HEADER + "a,0,1,9223372036854775808\n", "the size overflows", "row 2, column size"),
+    (HEADER + "a,0,1,4611686018427387903\nb,0,1,5\n", "the sum of the sizes overflows", "row 3, column size"),
+    (HEADER + "a,-9223372036854775809,1,5\n", "the lower overflows", "row 2, column lower"),
+    (HEADER + "a,0,1," + "9" * 5000 + "\n", "this is not a whole number", "row 2, column size"),
+    (
+        "id,lower,upper,size,alignment\na,0,1,5,3\n",
+        "the alignment is not a power of two",
+        "row 2, column alignment",
+    ),
+    (
+        "id,lower,upper,size,alignment\na,0,1,5,0\n",
+        "the alignment is not a power of two",
+        "row 2, column alignment",
+    ),
+    ("id,lower,upper,size,offset\na,0,1,5,-1\n", "the offset is out of range", "row 2, column offset"),
+    (HEADER + 'a,0,1,"5\n', "this is not CSV", ""),
+    (b"\xff\xfe\x00PNG\x00", "this is not CSV", ""),
+]
+
+
+def run(*arguments):
+    return guarded(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(("content", "what", "where"), BAD)
+def test_a_bad_problem_is_refused_with_its_row(content, what, where, tmp_path, capsys):
+    file = tmp_path / "p.csv"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert run("plan", file, "-o", tmp_path / "s.csv") == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"memory: {what}\n  at: {file}")
+    assert where in message.splitlines()[1]
+    assert "expected: " in message
+    assert "got: " in message
+    assert not (tmp_path / "s.csv").exists()
+
+
+def test_a_missing_problem_is_refused(tmp_path, capsys):
+    assert run("plan", tmp_path / "none.csv") == 2
+    assert "the problem cannot be read" in capsys.readouterr().err
+
+
+def test_a_solution_that_cannot_be_written_is_refused(tmp_path, capsys):
+    file = tmp_path / "p.csv"
+    file.write_text(HEADER + "a,0,1,5\n")
+    assert run("plan", file, "-o", tmp_path / "none" / "s.csv") == 2
+    assert "the solution cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("capacity", "what", "where"),
+    [
+        (7, "the capacity is below the largest buffer", "buffer b (2 of 3)"),
+        (12, "the capacity is below the lower bound", "time 1, where 2 buffers are live"),
+    ],
+)
+def test_a_capacity_that_no_arena_can_have(capacity, what, where, tmp_path, capsys):
+    file = tmp_path / "p.csv"
+    file.write_text(HEADER + "a,0,2,5\nb,1,3,8\nc,2,4,2\n")
+    assert run("plan", file, "--capacity", capacity, "-o", tmp_path / "s.csv") == 3
+    message = capsys.readouterr().err
+    assert what in message
+    assert where in message
+    assert "13 bytes" in message or "lower bound is 13" in message
+    assert not (tmp_path / "s.csv").exists()
+
+
+def test_the_library_keeps_the_bound_in_the_error():
+    with pytest.raises(InfeasibleError) as caught:
+        plan(Problem((Buffer("a", 0, 2, 5), Buffer("b", 1, 3, 8))), capacity=12)
+    assert caught.value.lower_bound_bytes == 13
+
+
+def test_proved_infeasible_says_so_with_the_best_arena_and_the_bound(tmp_path, capsys):
+    file = tmp_path / "p.csv"
+    file.write_text("id,lower,upper,size,alignment\na,0,2,3,4\nb,1,3,3,4\nc,0,3,3,4\n")
+    assert run("plan", file, "--capacity", 10, "--json", "-", "-o", tmp_path / "s.csv") == 3
+    captured = capsys.readouterr()
+    assert "no arena of this capacity holds the buffers: proved" in captured.err
+    assert "best arena 11 bytes; lower bound 11 bytes" in captured.err
+    figures = json.loads(captured.out)
+    assert (figures["status"], figures["arena"], figures["lower_bound"]) == ("infeasible", 11, 11)
+    assert not (tmp_path / "s.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--capacity", "0"), ("--capacity", "-4"), ("--time-budget", "0"), ("--time-budget", "nan")],
+)
+def test_options_out_of_range(option, value, tmp_path, capsys):
+    file = tmp_path / "p.csv"
+    file.write_text(HEADER + "a,0,1,5\n")
+    assert run("plan", file, option, value) == 2
+    assert f"at: {option}" in capsys.readouterr().err
+
+
+PROBLEM = HEADER + "a,0,2,5\nb,1,3,8\n"
+SOLVED = "id,lower,upper,size,offset\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "what", "where"),
+    [
+        ("a,0,2,5,0\nb,1,3,8,4\n", "two live buffers overlap", "buffers a and b, both live at 1"),
+        ("a,0,2,5,0\n", "the solution is for another problem", "buffer b"),
+        ("a,0,2,5,0\nb,1,3,9,5\n", "the solution is for another problem", "buffer b"),
+        ("a,0,2,5,0\nb,1,3,8,5\nc,1,3,8,20\n", "the solution is for another problem", "buffer c"),
+    ],
+)
+def test_a_wrong_solution_is_named(rows, what, where, tmp_path, capsys):
+    problem, solution = tmp_path / "p.csv", tmp_path / "s.csv"
+    problem.write_text(PROBLEM)
+    solution.write_text(SOLVED + rows)
+    assert run("check", problem, solution) == 2
+    message = capsys.readouterr().err
+    assert f"check: {what}\n  at: {where}" in message
+
+
+def test_a_solution_without_offsets(tmp_path, capsys):
+    (tmp_path / "p.csv").write_text(PROBLEM)
+    assert run("check", tmp_path / "p.csv", tmp_path / "p.csv") == 2
+    assert "the solution has no offset here" in capsys.readouterr().err
+
+
+def test_the_checker_names_alignment_and_the_end():
+    problem = Problem((Buffer("a", 0, 1, 8, alignment=16),))
+    with pytest.raises(PlanError, match="an offset is not aligned"):
+        check_placement(problem.placed([8]))
+    with pytest.raises(PlanError, match="a buffer ends outside the arena"):
+        check_placement(problem.placed([16]), arena=20)
+
+
+def test_the_library_refuses_what_is_no_problem():
+    with pytest.raises(PlanError, match="the problem is empty"):
+        Problem(())
+    with pytest.raises(PlanError, match="the size is not positive"):
+        Problem((Buffer("a", 0, 1, 0),))
