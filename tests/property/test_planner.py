@@ -16,7 +16,7 @@ from peakfold.plan.schedule.bound import peak_bound
 from peakfold.plan.schedule.decode import decode, encode, scratch
 from peakfold.plan.schedule.encode import plan_of
 from peakfold.plan.schedule.explore import Explorer
-from peakfold.plan.schedule.frame import frame, modes_of
+from peakfold.plan.schedule.frame import SINCE, frame, modes_of
 from peakfold.plan.schedule.lower import lower, stored
 from peakfold.plan.schedule.order import leaves_first
 from peakfold.plan.schedule.sequence import sequence
@@ -43,8 +43,10 @@ def placed(draw):
     if draw(st.booleans()):
         found = frame(tables, leaves_first(found))
     steps = [*found.gap_producer.tolist(), *range(tables.steps)]
-    wanted = draw(st.lists(st.integers(0, 2), min_size=len(steps), max_size=len(steps)))
-    return found, [mode if found.droppable[step] else 0 for step, mode in zip(steps, wanted, strict=True)]
+    wanted = draw(st.lists(st.integers(0, 12), min_size=len(steps), max_size=len(steps)))
+    most = SINCE + len(found.base) - 1
+    modes = [min(mode, most) * int(found.droppable[step]) for step, mode in zip(steps, wanted, strict=True)]
+    return found, modes
 
 
 @settings(max_examples=120, deadline=None)
@@ -53,7 +55,7 @@ def test_decoding_equals_the_simulated_schedule(case, updates, reuse):
     found, modes = case
     code = encode(found, updates, reuse)
     work = scratch(code)
-    outcome = decode(code, work, np.array(modes, np.int8), 50.0, np.inf)
+    outcome = decode(code, work, np.array(modes, np.int16), 50.0, np.inf)
     runs = sequence(found, modes, updates)
     assert work.runs[: outcome.length].tolist() == runs
     schedule = stored(found.tables, runs, reuse)

@@ -115,11 +115,14 @@ class Recompute:
         use: the node whose first run needs them again.
         hold: when the value is computed again on the way to another one, before ``use``: keep it
             until ``use`` (True), or drop it and compute it once more (False).
+        since: with ``hold``: keep it only from where it is computed again for this node or a later one;
+            None for all of the gap.
     """
 
     node: int
     use: int
     hold: bool = True
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

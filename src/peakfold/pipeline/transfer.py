@@ -29,7 +29,7 @@ def transfer(plan: Plan, graph: Graph, other: Graph) -> Plan | None:
         return ids.get(graph.node[node].name)
 
     moved = [
-        Recompute(node, use, item.hold)
+        Recompute(node, use, item.hold, None if item.since is None else there(item.since))
         for item in plan.recompute
         if (node := there(item.node)) is not None and (use := there(item.use)) is not None
     ]

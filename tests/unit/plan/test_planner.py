@@ -18,7 +18,7 @@ WIDE, NARROW = tensor(256), tensor(2)
 
 
 def chain(layers, wide=WIDE):
-    """A step with one activation and one updated parameter a layer; the activation is wide, the rest narrow."""
+    """A step with one wide activation and one narrow parameter, which is updated, a layer."""
     x, loss = Input(0, "x", "batch", NARROW), 100 + 3 * layers
     weights = tuple(Input(1 + i, f"w{i}", "parameter", NARROW) for i in range(layers))
     nodes, previous = [], Value(0)

@@ -40,7 +40,7 @@ class _Reader:
     graph: Graph
     headed: bool = False
     said: dict[str, bool] = field(default_factory=dict)
-    recompute: dict[tuple[int, int], bool] = field(default_factory=dict)
+    recompute: dict[tuple[int, int], tuple[bool, int | None]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
 
     def read(self, line: Line) -> None:
@@ -68,7 +68,7 @@ class _Reader:
         own = own_order(self.graph)
         return Plan(
             graph=self.graph.digest,
-            recompute=tuple(sorted(Recompute(*pair, hold) for pair, hold in self.recompute.items())),
+            recompute=tuple(sorted(Recompute(*pair, *held) for pair, held in self.recompute.items())),
             updates="early" if self.said.get("update", True) else "last",
             reuse=self.said.get("reuse", True),
             order=tuple(self.order) if tuple(self.order) != own else (),
@@ -96,14 +96,22 @@ class _Reader:
             line.expect("before")
             use = _operand(line)
             pairs = self._before(line, token, nodes, use)
-        hold = not line.accept("and")
-        if not hold:
-            line.expect("drop", "it", "in", "between")
+        held = self._held(line)
         for pair in pairs:
-            if self.recompute.setdefault(pair, hold) != hold:
+            if self.recompute.setdefault(pair, held) != held:
                 raise line.fail(
                     "an earlier line says the opposite of the same gap", token.text, column=token.column
                 )
+
+    def _held(self, line: Line) -> tuple[bool, int | None]:
+        """Whether a value is held once it was computed again, and from which node on."""
+        if not line.accept("and"):
+            return True, None
+        if line.accept("hold"):
+            line.expect("it", "from")
+            return True, self._one(line, _operand(line)).id
+        line.expect("drop", "it", "in", "between")
+        return False, None
 
     def _before(self, line: Line, token: Token, nodes: list[Node], use: Token) -> list[tuple[int, int]]:
         if use.text == "backward":

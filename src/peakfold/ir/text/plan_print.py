@@ -12,6 +12,7 @@ HEADER = "peakfold plan 1"
 EARLY, LAST = "each parameter as soon as its gradient is complete", "after everything else"
 REUSE, NO_REUSE = "buffers of dying operands", "nothing"
 DROP = "and drop it in between"
+SINCE = "and hold it from"
 RESERVED = frozenset({"backward", "for", "before", "and", "to"})
 _PLAIN = re.compile(r'[^\s#"*?]+')
 _RANGE = re.compile(r"\[\d*:\d*\]")
@@ -99,7 +100,11 @@ def _line(key: str, text: str, comment: str = "") -> str:
 
 def _recompute(graph: Graph, item: Recompute, note: str) -> str:
     text = f"{_name(graph, item.node)} before {_name(graph, item.use)}"
-    return _line("recompute", text if item.hold else f"{text} {DROP}", note)
+    if not item.hold:
+        text = f"{text} {DROP}"
+    elif item.since is not None:
+        text = f"{text} {SINCE} {_name(graph, item.since)}"
+    return _line("recompute", text, note)
 
 
 def _move(graph: Graph, node: int, before: int | None) -> str:

@@ -113,7 +113,7 @@ class _Game:
         """Return a bound on the peak of computing one step, from a search over that many sets."""
         start = self.reads[step]
         queue = [(self.cost(frozenset(), step), 0, start)]
-        known = {start}
+        known: dict[Live, int] = {}
         count = 0
         bound = self.tables.resident
         for _ in range(effort):
@@ -124,10 +124,11 @@ class _Game:
             for maker in sorted({self.makers[v] for v in live}):
                 rest = live - self.makes[maker]
                 before = rest | self.reads[maker]
-                if before not in known:
-                    known.add(before)
+                reached = max(cost, self.cost(rest, maker))
+                if reached < known.get(before, reached + 1):
+                    known[before] = reached
                     count += 1
-                    heapq.heappush(queue, (max(cost, self.cost(rest, maker)), -count, before))
+                    heapq.heappush(queue, (reached, -count, before))
         return bound
 
     def cost(self, rest: Live, step: int) -> int:

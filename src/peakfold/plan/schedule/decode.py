@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from peakfold.plan.schedule.arrays import Bytes, Flags, Floats, Ints
-from peakfold.plan.schedule.frame import Frame
+from peakfold.plan.schedule.frame import DROP, HOLD, KEEP, SINCE, Frame
 from peakfold.plan.schedule.kernel import compiled
 
-Modes = npt.NDArray[np.int8]
+Modes = npt.NDArray[np.int16]
 
-KEEP, DROP = 0, 2
 DONE = -2
 FEW = 24
 
@@ -203,7 +202,7 @@ def decode(code: Code, scratch: Scratch, modes: Modes, target: float, limit: flo
     Args:
         code: the graph.
         scratch: where to work; holds the runs and the bytes during each afterwards.
-        modes: KEEP, HOLD or DROP of each gap and tail.
+        modes: of each gap and tail; see `frame`.
         target: bytes above which ``excess`` counts.
         limit: seconds at which to stop.
     """
@@ -250,7 +249,8 @@ def _base_runs(code: Code, scratch: Scratch, modes: Modes, limit: float) -> tupl
                 seconds += seconds_of[maker]
                 for j in range(made_begin[maker], made_begin[maker + 1]):
                     v = made[j]
-                    at_hand[v] = _mode(use_begin, use_gap, gaps, producer, next_use, modes, v) != DROP
+                    mode = _mode(use_begin, use_gap, gaps, producer, next_use, modes, v)
+                    at_hand[v] = mode <= HOLD or (mode > DROP and place >= mode - SINCE)
         runs[length] = step
         length += 1
         seconds += seconds_of[step]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from peakfold.ir.plan import Plan, Recompute
-from peakfold.plan.schedule.frame import DROP, KEEP, Frame
+from peakfold.plan.schedule.frame import DROP, KEEP, SINCE, Frame
 from peakfold.plan.schedule.sequence import Walk
 
 
@@ -12,9 +12,14 @@ def plan_of(frame: Frame, modes: Sequence[int], order: Sequence[int] = ()) -> Pl
 
     What is dropped where nothing would read it again is left out.
     """
-    nodes = frame.tables.nodes
+    nodes = frame.tables.nodes.tolist()
     recompute = [
-        Recompute(int(nodes[_producer(frame, slot)]), int(nodes[use]), modes[slot] != DROP)
+        Recompute(
+            nodes[_producer(frame, slot)],
+            nodes[use],
+            modes[slot] != DROP,
+            nodes[frame.base[modes[slot] - SINCE]] if modes[slot] >= SINCE else None,
+        )
         for slot, use in _decisions(frame, modes).items()
     ]
     return Plan(frame.tables.graph.digest, tuple(sorted(recompute)), order=tuple(order))

@@ -8,29 +8,41 @@ import numpy.typing as npt
 
 from peakfold.plan.schedule import search
 from peakfold.plan.schedule.arrays import Tables
-from peakfold.plan.schedule.decode import Code, Outcome, Scratch, decode, encode, scratch
+from peakfold.plan.schedule.decode import Code, Modes, Outcome, Scratch, decode, encode, scratch
 from peakfold.plan.schedule.frame import HOLD, Frame
 from peakfold.plan.schedule.slots import Slots, slots
-
-Modes = npt.NDArray[np.int8]
 
 RANGES = 256
 """Ranges of the archive between the inputs' bytes and the peak without any decision."""
 LEVELS = 40
 """Targets of the greedy descent."""
-ROUNDS = 2000
-"""Proposals of one annealing."""
-PATIENCE = 2.0
-"""Seconds, as a multiple of the undecided plan's, that a full excess over the target counts for."""
-PUSH = 0.95
-"""How far below the lowest peak found the target is put, the inputs apart."""
-HASTE = 10.0
-"""How much less time counts then."""
-HEATS = (3e-3, 1e-3, 3e-4)
-COLD = 1e-5
-"""Temperatures at the start, in turn, and at the end, as multiples of the undecided plan's seconds."""
+PUSHES = (0.9, 0.6, 0.8)
+"""Parts of the lowest peak found, the inputs apart, that are tried in turn where no plan keeps a target."""
 SLOWEST = 6.0
 """Plans beyond this multiple of the undecided plan's seconds are not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cooling:
+    """How an annealing goes; times are multiples of the undecided plan's seconds.
+
+    Attributes:
+        rounds: number of proposals.
+        weight: what an excess of all bytes that are not inputs counts for.
+        heats: temperatures at the start, in turn.
+        cold: temperature at the end.
+    """
+
+    rounds: int
+    weight: float
+    heats: tuple[float, ...]
+    cold: float
+
+
+NEAR = Cooling(2000, 2.0, (3e-3, 1e-3, 3e-4), 1e-5)
+"""Around a plan that keeps the target."""
+DOWN = Cooling(20_000, 600.0, (10.0, 3.0, 30.0), 1e-3)
+"""Where none does: time counts little, and steps are bold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +83,7 @@ class Explorer:
         search.descend(
             self.code, self.scratch, self.slots, self.kept, self.start.copy(), self.plain.peak, np.inf, 0
         )
-        self._anneal(undecided, self.plain.peak, np.inf, 0, 1.0)
-        self.chunks = 0
+        self._anneal(undecided, self.plain.peak, np.inf, NEAR, 0)
 
     @property
     def states(self) -> int:
@@ -95,27 +106,27 @@ class Explorer:
             if outcome.length < 0 or outcome.excess > 0:
                 return
 
-    def anneal(self, target: int, seconds: float, rounds: int = ROUNDS) -> None:
-        """Search around the best plan for a target, for a number of proposals.
+    def anneal(self, target: int, seconds: float, most: int | None = None) -> int:
+        """Search around the best plan for a target; return the number of proposals, ``most`` at most.
 
-        Where none is known, the target is put a little below the lowest peak found, and time counts less.
+        Where no plan keeps the target, the search starts at the lowest peak found and heads for one
+        between the two, with time counting less.
         """
+        self.chunks += 1
         begin = self.within(target, seconds)
         if begin is not None:
-            self._anneal(begin, target, seconds, rounds, 1.0)
-            return
+            return self._anneal(begin, target, seconds, NEAR, most)
         begin = self.lowest(seconds)
-        if begin is not None:
-            inputs = self.tables.resident
-            self._anneal(
-                begin, max(target, int(inputs + PUSH * (begin.peak - inputs))), seconds, rounds, HASTE
-            )
+        if begin is None:
+            return 0
+        inputs = self.tables.resident
+        share = PUSHES[self.chunks % len(PUSHES)]
+        between = max(target, int(inputs + share * (begin.peak - inputs)))
+        return self._anneal(begin, between, seconds, DOWN, most)
 
-    def _anneal(self, begin: Candidate, target: int, seconds: float, rounds: int, haste: float) -> None:
+    def _anneal(self, begin: Candidate, target: int, seconds: float, way: "Cooling", most: int | None) -> int:
         base = self.plain.seconds
-        heat = HEATS[self.chunks % len(HEATS)] * base * haste
-        self.chunks += 1
-        room = max(self.plain.peak - self.tables.resident, 1)
+        rounds = way.rounds if most is None else min(way.rounds, most)
         search.anneal(
             self.code,
             self.scratch,
@@ -124,12 +135,13 @@ class Explorer:
             begin.modes.copy(),
             target,
             seconds,
-            haste * PATIENCE * base / room,
-            heat,
-            COLD * base,
+            way.weight * base / max(self.plain.peak - self.tables.resident, 1),
+            way.heats[self.chunks % len(way.heats)] * base,
+            way.cold * base,
             rounds,
             self.random,
         )
+        return rounds
 
     def within(self, peak: int, seconds: float = np.inf) -> Candidate | None:
         """Return the fastest plan found within a peak and a time."""
@@ -166,7 +178,7 @@ class Explorer:
 
     def _start(self) -> Modes:
         """Nothing dropped before its last base reader; what is dropped after it may run again."""
-        modes = np.zeros(len(self.slots.step), np.int8)
+        modes = np.zeros(len(self.slots.step), np.int16)
         tails = modes[self.slots.gaps :]
         tails[self.slots.open[self.slots.gaps :]] = HOLD
         return modes

@@ -5,7 +5,9 @@ update phase and feed update steps only; they are put between the base runs by `
 
 A *gap* is a pair (producer, user) of base steps: the storages of the producer that the user reads,
 between their reader before it (or their production) and that user. A *tail* is what follows the last
-base reader of a step's outputs. The decisions of a plan are one mode for each gap and tail.
+base reader of a step's outputs. The decisions of a plan are one mode for each gap and tail: KEEP;
+HOLD, what is computed again stays; DROP, it does not; SINCE + p, it stays if it was computed again for
+the base step at place p or a later one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +17,10 @@ from functools import cached_property
 import numpy as np
 
 from peakfold.errors import PlanError
-from peakfold.ir.plan import Plan
+from peakfold.ir.plan import Plan, Recompute
 from peakfold.plan.schedule.arrays import Flags, Ints, Tables
 
-KEEP, HOLD, DROP = 0, 1, 2
+KEEP, HOLD, DROP, SINCE = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,21 @@ def modes_of(frame: Frame, plan: Plan) -> list[int]:
         if frame.late[user] or frame.rank[user] < frame.rank[producer]:
             raise _refused("a recompute's use must come after its node", _name(frame, user))
         slot = frame.gap_of.get((producer, user), frame.gaps + producer)
-        modes[slot] = HOLD if decision.hold else DROP
+        modes[slot] = _mode(frame, decision)
     return modes
+
+
+def _mode(frame: Frame, decision: Recompute) -> int:
+    if not decision.hold:
+        return DROP
+    if decision.since is None:
+        return HOLD
+    step = frame.tables.step_of.get(decision.since)
+    if step is None or frame.late[step]:
+        raise _refused(
+            "a recompute holds since a node that is no step of the program", f"node {decision.since}"
+        )
+    return SINCE + int(frame.rank[step])
 
 
 def _refused(what: str, got: str) -> PlanError:

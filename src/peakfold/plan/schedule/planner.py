@@ -20,7 +20,7 @@ from peakfold.ir.plan import Plan
 from peakfold.plan.schedule.arrays import Tables, tabulate
 from peakfold.plan.schedule.bound import peak_bound
 from peakfold.plan.schedule.encode import plan_of
-from peakfold.plan.schedule.explore import ROUNDS, SLOWEST, Candidate, Explorer
+from peakfold.plan.schedule.explore import SLOWEST, Candidate, Explorer
 from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.order import leaves_first
@@ -34,6 +34,8 @@ Rank = tuple[float, float]
 MB = 1e6
 GIVE_UP = 60
 """Annealings without a better plan after which the search has converged."""
+HOPELESS = 6
+"""The same where the budget is below the proven bound: only the lowest peak is looked for then."""
 BETTER = 1e-4
 """Smallest relative gain that counts as a better plan."""
 TOP = 6
@@ -176,12 +178,12 @@ def optimize_front(
 ) -> Front:
     """Find the fastest plan for each of many budgets in one search; seconds never fall with the budget.
 
-    ``budgets`` are in bytes; without them there are ``count`` even ones from the undecided peak to the
+    ``budgets`` are in bytes; without them there are ``count`` in even ratios from the undecided peak to the
     lower bound. The rest is as in `optimize`.
     """
     run = _Run(graph, costs, seed, tuple(budgets), time_budget, iterations, progress)
     if not budgets:
-        budgets = [int(b) for b in np.linspace(run.explorer.plain.peak, run.bound, count)]
+        budgets = [int(b) for b in np.geomspace(run.explorer.plain.peak, run.bound, count)]
         run = _Run(graph, costs, seed, tuple(budgets), time_budget, iterations, progress)
     reason = run.sweep(budgets)
     found = [run.explorer.within(budget) for budget in budgets]
@@ -293,7 +295,8 @@ class _Run:
         score, idle = goal.score(goal.best(self.explorer)), 0
         for target in goal.targets(self.explorer, self.bound):
             stop = self._spent()
-            if stop or idle >= GIVE_UP:
+            hopeless = goal.memory is not None and goal.memory < self.bound
+            if stop or idle >= (HOPELESS if hopeless else GIVE_UP):
                 return stop or "converged"
             self._part(target, slowest, goal.best(self.explorer))
             now = goal.score(goal.best(self.explorer))
@@ -304,14 +307,15 @@ class _Run:
     def sweep(self, budgets: Sequence[int]) -> StopReason:
         """Search for all budgets in turn, until a round over them brings nothing."""
         slowest = SLOWEST * self.explorer.plain.seconds
-        ceiling = [b for b in budgets if b < self.explorer.plain.peak]
+        ceiling = sorted((b for b in budgets if b < self.explorer.plain.peak), reverse=True)
         try:
             self._begin(slowest, lambda explorer: _ranks(explorer, budgets))
             for idle in range(len(ceiling) * GIVE_UP):
                 stop = self._spent()
                 if stop:
                     return stop
-                self._part(ceiling[idle % len(ceiling)], slowest, None)
+                unmet = ceiling[-1] if idle % 2 and self.explorer.within(ceiling[-1]) is None else None
+                self._part(unmet or ceiling[idle // 2 % len(ceiling)], slowest, None)
         except KeyboardInterrupt:
             return "interrupted"
         return "converged" if ceiling else "nothing to do"
@@ -327,9 +331,8 @@ class _Run:
             self.explorer = other
 
     def _part(self, target: int, slowest: float, best: Candidate | None) -> None:
-        left = ROUNDS if self.iterations is None else min(ROUNDS, self.iterations - self.proposals)
-        self.explorer.anneal(target, slowest, left)
-        self.proposals += left
+        left = None if self.iterations is None else self.iterations - self.proposals
+        self.proposals += self.explorer.anneal(target, slowest, left)
         if self.progress is not None:
             peak, seconds = (None, None) if best is None else (best.peak, best.seconds)
             self.progress(Progress(self.explorer.states, self.elapsed, self._share(), peak, seconds))

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from peakfold.plan.schedule.arrays import Bytes, Floats
 from peakfold.plan.schedule.decode import Code, Modes, Outcome, Scratch, decode
+from peakfold.plan.schedule.frame import DROP, HOLD, KEEP, SINCE
 from peakfold.plan.schedule.kernel import compiled
 from peakfold.plan.schedule.slots import Slots
 
 Random = npt.NDArray[np.uint64]
 
-KEEP, HOLD, DROP = 0, 1, 2
 BEST_OF = 48
 """Choices that the descent decodes before it takes one."""
 SPREAD = 4.0
@@ -40,7 +40,7 @@ class Archive(NamedTuple):
     edges: Bytes
     seconds: Floats
     peaks: Bytes
-    modes: npt.NDArray[np.int8]
+    modes: Modes
     tried: Bytes
 
 
@@ -51,7 +51,7 @@ def archive(edges: Bytes, slots: int) -> Archive:
         edges,
         np.full(count, np.inf),
         np.full(count, np.iinfo(np.int64).max, np.int64),
-        np.zeros((count, slots), np.int8),
+        np.zeros((count, slots), np.int16),
         np.zeros(1, np.int64),
     )
 
@@ -116,7 +116,7 @@ def _estimates(code: Code, slots: Slots, modes: Modes, hot: Bytes) -> Floats:
     found = np.zeros(len(slots.choices))
     for i in range(len(slots.choices)):
         slot = slots.choices[i]
-        if modes[slot] == DROP or (slot >= slots.gaps and modes[slot] != KEEP):
+        if modes[slot] >= DROP or (slot >= slots.gaps and modes[slot] != KEEP):
             continue
         covered = hot[slots.end[slot]] - hot[slots.begin[slot] + 1]
         cost = code.seconds[slots.step[slot]] + 1e-7
@@ -276,7 +276,7 @@ def _propose(
         other = hot[draw(state, hots)]
         if slots.nbytes[other] > slots.nbytes[slot]:
             slot = other
-        count = _lower(modes, state, changed, count, slot)
+        count = _lower(slots, modes, state, changed, count, slot)
         if draw(state, 4) == 0:
             count = pin(code, slots, modes, slot, changed, count)
         if draw(state, 4) == 0:
@@ -284,11 +284,13 @@ def _propose(
     elif kind < 75:
         count = _raise(slots, modes, state, changed, count)
         if draw(state, 3) == 0 and hots > 0:
-            count = _lower(modes, state, changed, count, hot[draw(state, hots)])
+            count = _lower(slots, modes, state, changed, count, hot[draw(state, hots)])
     elif kind < 82:
         slot = slots.choices[draw(state, len(slots.choices))]
         count = _set(modes, changed, count, slot, draw(state, 3))
-    elif kind < 90:
+    elif kind < 86:
+        count = _stretch(slots, modes, state, changed, count)
+    elif kind < 92:
         count = _shift(code, slots, modes, state, changed, count)
     else:
         count = _alike(slots, modes, state, changed, count)
@@ -296,13 +298,24 @@ def _propose(
 
 
 @compiled
-def _lower(modes: Modes, state: Random, changed: Bytes, count: int, slot: int) -> int:
+def _lower(slots: Slots, modes: Modes, state: Random, changed: Bytes, count: int, slot: int) -> int:
     """Let a slot hold less."""
-    if modes[slot] == KEEP:
-        return _set(modes, changed, count, slot, HOLD if draw(state, 4) else DROP)
-    if modes[slot] == HOLD:
-        return _set(modes, changed, count, slot, DROP)
-    return count
+    if modes[slot] == DROP:
+        return count
+    kind = draw(state, 8)
+    if kind < 5 and modes[slot] == KEEP:
+        return _set(modes, changed, count, slot, HOLD)
+    if kind < 7:
+        return _set(modes, changed, count, slot, _since(slots, state, slot))
+    return _set(modes, changed, count, slot, DROP)
+
+
+@compiled
+def _since(slots: Slots, state: Random, slot: int) -> int:
+    """A mode that holds from a place shortly before the end of a slot's gap."""
+    low, high = slots.begin[slot], slots.end[slot]
+    place = max(low, high - 1 - draw(state, 1 << (2 + draw(state, 7))))
+    return int(SINCE + place)
 
 
 @compiled
@@ -311,7 +324,7 @@ def _raise(slots: Slots, modes: Modes, state: Random, changed: Bytes, count: int
     for _ in range(24):
         slot = slots.choices[draw(state, len(slots.choices))]
         if modes[slot] != KEEP and (slot < slots.gaps or draw(state, 8) == 0):
-            mode = HOLD if modes[slot] == DROP and draw(state, 2) else KEEP
+            mode = HOLD if modes[slot] >= DROP and draw(state, 2) else KEEP
             return _set(modes, changed, count, slot, mode)
     return count
 
@@ -337,6 +350,30 @@ def _shift(code: Code, slots: Slots, modes: Modes, state: Random, changed: Bytes
 
 
 @compiled
+def _stretch(slots: Slots, modes: Modes, state: Random, changed: Bytes, count: int) -> int:
+    """Give one mode to all that a stretch of steps makes and later ones read.
+
+    The mode is to keep it, to hold it once it was computed again, or to hold it from the first of its
+    readers behind the stretch on, so that a pass over it on the way to others does not stay.
+    """
+    slot = slots.choices[draw(state, len(slots.choices))]
+    low = slots.begin[slot]
+    high = low + (1 << (2 + draw(state, 6)))
+    first = slots.end[slot]
+    for other in slots.choices:
+        if low <= slots.begin[other] < high and high <= slots.end[other] and other < slots.gaps:
+            first = min(first, slots.end[other])
+    kind = draw(state, 4)
+    mode = SINCE + first if kind >= 2 else kind
+    least = slots.nbytes[slot] // (1 << (2 * draw(state, 4)))
+    for other in slots.choices:
+        inside = low <= slots.begin[other] < high and high <= slots.end[other]
+        if inside and other < slots.gaps and slots.nbytes[other] >= least:
+            count = _set(modes, changed, count, other, mode)
+    return count
+
+
+@compiled
 def _alike(slots: Slots, modes: Modes, state: Random, changed: Bytes, count: int) -> int:
     """Give one mode to a stretch of slots that do the same in different layers."""
     slot = slots.choices[draw(state, len(slots.choices))]
@@ -344,8 +381,9 @@ def _alike(slots: Slots, modes: Modes, state: Random, changed: Bytes, count: int
     low, high = slots.member_begin[group], slots.member_begin[group + 1]
     first = low + draw(state, high - low)
     last = low + draw(state, high - low)
-    mode = draw(state, 3)
+    kind = draw(state, 4)
     for i in range(min(first, last), max(first, last) + 1):
+        mode = kind if kind <= DROP else _since(slots, state, slots.member[i])
         count = _set(modes, changed, count, slots.member[i], mode)
     return count
 

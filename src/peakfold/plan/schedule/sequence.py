@@ -15,7 +15,7 @@ This is the reference; `decode` does the same on arrays, and the tests hold the 
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from peakfold.plan.schedule.frame import DROP, KEEP, Frame
+from peakfold.plan.schedule.frame import DROP, HOLD, KEEP, SINCE, Frame
 
 
 def sequence(frame: Frame, modes: Sequence[int], updates: Literal["early", "last"] = "early") -> list[int]:
@@ -51,7 +51,7 @@ class Walk:
         self.runs += again
         for maker in again:
             for v in self.made(maker):
-                self.at_hand[v] = self._mode(v) != DROP
+                self.at_hand[v] = self._holds(v, int(self.frame.rank[step]))
         self.runs.append(step)
         for v in self._needs(step):
             self.next_use[v] += 1
@@ -77,6 +77,11 @@ class Walk:
         if use < self.frame.use_begin[v + 1]:
             return int(self.frame.use_gap[use])
         return self.frame.gaps + int(self.frame.tables.producer[v])
+
+    def _holds(self, v: int, place: int) -> bool:
+        """Whether a storage that was computed again for the base step at a place stays."""
+        mode = self._mode(v)
+        return mode in (KEEP, HOLD) or (mode != DROP and place >= mode - SINCE)
 
     def _mode(self, v: int) -> int:
         return self.modes[self.slot(v)]
