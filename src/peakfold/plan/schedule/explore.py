@@ -106,11 +106,11 @@ class Explorer:
             if outcome.length < 0 or outcome.excess > 0:
                 return
 
-    def anneal(self, target: int, seconds: float, most: int | None = None) -> int:
+    def anneal(self, target: int, seconds: float, most: int | None = None, bold: bool = True) -> int:
         """Search around the best plan for a target; return the number of proposals, ``most`` at most.
 
-        Where no plan keeps the target, the search starts at the lowest peak found and heads for one
-        between the two, with time counting less.
+        Where no plan keeps the target, the search starts at the lowest peak found. If it is ``bold``, it
+        heads for a peak between the two, with time counting less.
         """
         self.chunks += 1
         begin = self.within(target, seconds)
@@ -119,6 +119,8 @@ class Explorer:
         begin = self.lowest(seconds)
         if begin is None:
             return 0
+        if not bold:
+            return self._anneal(begin, target, seconds, NEAR, most)
         inputs = self.tables.resident
         share = PUSHES[self.chunks % len(PUSHES)]
         between = max(target, int(inputs + share * (begin.peak - inputs)))

@@ -36,6 +36,8 @@ GIVE_UP = 60
 """Annealings without a better plan after which the search has converged."""
 HOPELESS = 6
 """The same where the budget is below the proven bound: only the lowest peak is looked for then."""
+BOLD = 4
+"""Under a time limit, which of the fruitless annealings in a row are bold."""
 BETTER = 1e-4
 """Smallest relative gain that counts as a better plan."""
 TOP = 6
@@ -277,6 +279,11 @@ class _Run:
         return time.monotonic() - self.began
 
     @property
+    def slowest(self) -> float:
+        """Seconds of the slowest plan that is looked at where no time limit is given."""
+        return SLOWEST * self.explorer.plain.seconds
+
+    @property
     def _searched(self) -> float:
         """Seconds of search: what compiling took on a new machine does not count."""
         return time.monotonic() - self.started
@@ -284,7 +291,7 @@ class _Run:
     def search(self, goal: _Goal) -> StopReason:
         if goal.done(self.explorer):
             return "nothing to do"
-        slowest = min(goal.seconds, SLOWEST * self.explorer.plain.seconds)
+        slowest = min(goal.seconds, self.slowest)
         try:
             self._begin(slowest, lambda explorer: goal.rank(explorer))
             return self._anneal(goal, slowest)
@@ -298,7 +305,8 @@ class _Run:
             hopeless = goal.memory is not None and goal.memory < self.bound
             if stop or idle >= (HOPELESS if hopeless else GIVE_UP):
                 return stop or "converged"
-            self._part(target, slowest, goal.best(self.explorer))
+            bold = goal.latency is None or idle % BOLD == BOLD - 1
+            self._part(target, slowest, goal.best(self.explorer), bold)
             now = goal.score(goal.best(self.explorer))
             idle = 0 if now < score * (1 - BETTER) else idle + 1
             score = min(score, now)
@@ -306,7 +314,7 @@ class _Run:
 
     def sweep(self, budgets: Sequence[int]) -> StopReason:
         """Search for all budgets in turn, until a round over them brings nothing."""
-        slowest = SLOWEST * self.explorer.plain.seconds
+        slowest = self.slowest
         ceiling = sorted((b for b in budgets if b < self.explorer.plain.peak), reverse=True)
         try:
             self._begin(slowest, lambda explorer: _ranks(explorer, budgets))
@@ -330,9 +338,9 @@ class _Run:
             other.kept.tried[0] += self.explorer.states
             self.explorer = other
 
-    def _part(self, target: int, slowest: float, best: Candidate | None) -> None:
+    def _part(self, target: int, slowest: float, best: Candidate | None, bold: bool = True) -> None:
         left = None if self.iterations is None else self.iterations - self.proposals
-        self.proposals += self.explorer.anneal(target, slowest, left)
+        self.proposals += self.explorer.anneal(target, slowest, left, bold)
         if self.progress is not None:
             peak, seconds = (None, None) if best is None else (best.peak, best.seconds)
             self.progress(Progress(self.explorer.states, self.elapsed, self._share(), peak, seconds))
