@@ -16,7 +16,7 @@ workspace were taken. That run therefore held at least ::
 
 where ``overwritten`` is the size of the largest output of ``u`` that may have been written into an
 operand outside ``S - out(u)``, and a new value that may be written over the state input that it
-replaces counts no bytes. And at its beginning the set
+replaces, with what lies between the two (`chain`), counts no bytes. And at its beginning the set
 ``S' = (S - out(u)) + in(u)`` was live, of which the same can be said. Going back so, every program
 spells a path of sets from ``S`` to the empty set, and its peak is at least the largest cost on that
 path. The least largest cost over *all* paths is thus a lower bound. A best-first search over sets
@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from peakfold.plan.schedule.arrays import Tables
+from peakfold.plan.schedule.chains import chain
 
 Live = frozenset[int]
 
@@ -68,12 +69,12 @@ class _Game:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Bytes that each storage takes beyond the inputs; none where it may lie in the state it replaces."""
+        """Bytes that each storage takes beyond the inputs; none where it may lie in a state's bytes."""
         tables = self.tables
         found: list[int] = tables.nbytes.tolist()
-        for new, old in zip(tables.reuse_output.tolist(), tables.reuse_operand.tolist(), strict=True):
-            if tables.replaces[new] == old:
-                found[new] = 0
+        for old, new in zip(tables.state_input.tolist(), tables.state_output.tolist(), strict=True):
+            for v in chain(tables, old, new):
+                found[v] = 0
         return found
 
     @cached_property

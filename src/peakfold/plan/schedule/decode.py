@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peakfold.plan.schedule.arrays import Bytes, Flags, Floats, Ints
+from peakfold.plan.schedule.chains import chain
 from peakfold.plan.schedule.frame import DROP, HOLD, KEEP, SINCE, Frame
 from peakfold.plan.schedule.kernel import compiled
 
@@ -45,7 +46,9 @@ class Code(NamedTuple):
     state: Ints
     pair_new: Ints
     pair_maker: Ints
-    pair_in_place: Flags
+    pair_head: Ints
+    chain_begin: Ints
+    chain: Ints
     target_pair: Ints
     target_begin: Ints
     target_maker: Ints
@@ -123,10 +126,8 @@ def encode(frame: Frame, updates: str = "early", reuse: bool = True) -> Code:
         for s in range(tables.steps)
     ]
     makers = [int(tables.producer[new]) for _, new in pairs]
-    in_place = [
-        maker >= 0 and tables.replaces[new] == old and (new, old) in _ways(frame, maker)
-        for (old, new), maker in zip(pairs, makers, strict=True)
-    ]
+    chains = [chain(tables, old, new) for old, new in pairs]
+    heads = [int(tables.producer[links[0]]) if links else -1 for links in chains]
     targets = [target for target in frame.targets if target.old in pair_of]
     return Code(
         base=frame.base,
@@ -150,7 +151,9 @@ def encode(frame: Frame, updates: str = "early", reuse: bool = True) -> Code:
         state=_flat(state),
         pair_new=np.array([new for _, new in pairs], np.int32),
         pair_maker=np.array(makers, np.int32),
-        pair_in_place=np.array(in_place, np.bool_),
+        pair_head=np.array(heads, np.int32),
+        chain_begin=_begins(chains),
+        chain=_flat(chains),
         target_pair=np.array([pair_of[target.old] for target in targets], np.int32),
         target_begin=_begins([target.producers for target in targets]),
         target_maker=_flat([target.producers for target in targets]),
@@ -409,7 +412,8 @@ def _place_states(code: Code, scratch: Scratch, length: int) -> int:
     runs, first, last_read = scratch.runs, scratch.first, scratch.last_read
     head, link, placed, needed = scratch.head, scratch.link, scratch.placed, scratch.needed
     kept, nbytes = code.kept, code.nbytes
-    pair_new, pair_maker, pair_in_place = code.pair_new, code.pair_maker, code.pair_in_place
+    pair_new, pair_maker, pair_head = code.pair_new, code.pair_maker, code.pair_head
+    chain_begin, chain_of, producer = code.chain_begin, code.chain, code.producer
     _note(runs, length, code.state_begin, code.state, first, last_read)
     _fill(head, length, -1)
     _fill(placed, len(placed), -1)
@@ -421,11 +425,12 @@ def _place_states(code: Code, scratch: Scratch, length: int) -> int:
     for i in range(len(pair_new)):
         at = last_read[i]
         new = pair_new[i]
-        if pair_in_place[i] and at >= 0 and runs[at] == pair_maker[i]:
-            placed[new] = at
-            if needed[new]:
+        if pair_head[i] >= 0 and at >= 0 and runs[at] == pair_head[i]:
+            for j in range(chain_begin[i], chain_begin[i + 1]):
+                placed[chain_of[j]] = first[producer[chain_of[j]]]
+                needed[chain_of[j]] = True
+            if kept[new]:
                 live -= nbytes[new]
-            needed[new] = True
         elif pair_maker[i] >= 0:
             at = max(at, first[pair_maker[i]], 0)
             link[i] = head[at]
@@ -496,12 +501,6 @@ def _profile(code: Code, scratch: Scratch, length: int, target: float) -> tuple[
         if now > target:
             excess += now - target
     return peak, excess, peak_at
-
-
-def _ways(frame: Frame, step: int) -> list[tuple[int, int]]:
-    tables = frame.tables
-    rows = slice(tables.reuse_begin[step], tables.reuse_begin[step + 1])
-    return list(zip(tables.reuse_output[rows].tolist(), tables.reuse_operand[rows].tolist(), strict=True))
 
 
 def _begins(rows: Sequence[Sequence[int]]) -> Ints:

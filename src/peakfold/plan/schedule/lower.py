@@ -13,6 +13,7 @@ from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Buffer, Commit, Compute, Free, Plan, Reuse, ReuseKind, Run, Schedule, Step
 from peakfold.ops.inplace import reusable_operands
 from peakfold.plan.schedule.arrays import Tables, tabulate
+from peakfold.plan.schedule.chains import chain
 from peakfold.plan.schedule.frame import frame, modes_of
 from peakfold.plan.schedule.sequence import sequence
 
@@ -80,14 +81,17 @@ class _Storage:
     def _last_reads(self) -> dict[int, int]:
         return {v: at for at, step in enumerate(self.runs) for v in self._read(step)}
 
-    def _in_place(self) -> Iterator[tuple[int, int]]:
-        """Yield (new value, run) where the last reader of a state input writes over it."""
+    def _in_place(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        """Yield (value, (run, operand)) for what is written over a state input from its last reader on."""
+        first = {step: at for at, step in reversed(list(enumerate(self.runs)))}
         for old, new in self._new_of.items():
+            links = chain(self.tables, old, new)
+            makers = [int(self.tables.producer[v]) for v in links]
             at = self.last_read.get(old, -1)
-            step = int(self.tables.producer[new])
-            last = at >= 0 and self.runs[at] == step and self.tables.replaces[new] == old
-            if last and (new, old) in self._ways(step):
-                yield new, at
+            if links and at >= 0 and self.runs[at] == makers[0]:
+                operands = (old, *links[:-1])
+                places = ((first[maker], operand) for maker, operand in zip(makers, operands, strict=True))
+                yield from zip(links, places, strict=True)
 
     def _commits(self) -> dict[int, list[int]]:
         """State inputs that are copied into, by the run that the copy follows."""
@@ -144,8 +148,8 @@ class _Storage:
 
     def _kind(self, at: int, new: int, old: int) -> ReuseKind | None:
         """How a run may write a new value over an operand."""
-        if self.in_place.get(new) == at:
-            return "update" if self.tables.replaces[new] == old else None
+        if new in self.in_place:
+            return "update" if self.in_place[new] == (at, old) else None
         dying = self.reuse and old in self.dies[at] and old not in self._copied(at)
         return "donate" if dying else None
 
