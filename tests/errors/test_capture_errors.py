@@ -272,3 +272,33 @@ def test_mixed_devices():
         "  got: parameter 1.weight on cuda:0\n"
         "  next: move it: .to('cpu')"
     )
+
+
+def test_a_model_of_which_a_part_is_on_the_meta_device():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3, device="meta"))
+    assert message(mse, model) == (
+        "capture: the model is on more than one device\n"
+        "  expected: everything on the meta device, or nothing: 0.weight is not\n"
+        "  got: 1.weight on meta\n"
+        "  next: make all of the model on one device, or move it to the meta device: .to('meta')"
+    )
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_an_optimizer_that_writes_its_numbers_into_tensors(foreach):
+    assert message(mse, make=lambda model: torch.optim.Rprop(model.parameters(), foreach=foreach)) == (
+        "capture: the optimizer puts a number of param_groups into a tensor\n"
+        "  expected: numbers that are passed to operators as they are\n"
+        f"  next: {OFFER}"
+    )
+
+
+def test_an_operator_that_fails_says_so_once(caplog):
+    text = message(mse, batch=(torch.zeros(4, 5), torch.zeros(4, 3)))
+    assert text.startswith("capture: the forward pass fails\n  at: FILE:LINE: ")
+    assert "got: RuntimeError: " in text
+    assert caplog.records == []
+
+
+def test_a_complex_number_in_the_loss():
+    assert "an operator is given a complex" in message(lambda model, x, y: mse(model, x, y) * 1j)

@@ -71,7 +71,9 @@ def _symbol(arg: object) -> Symbol:
         stage="capture",
         what=f"an operator is given a {type(arg).__name__}, which a graph cannot hold",
         expected="tensors, numbers, strings, dtypes, devices, layouts, memory formats",
-        hint="a generator of its own: use the default one",
+        hint="use the default generator"
+        if isinstance(arg, torch.Generator)
+        else "write it as a tensor or with real numbers",
     )
 
 

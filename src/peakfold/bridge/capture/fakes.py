@@ -46,6 +46,7 @@ class FakeModule:
         with mode:
             parameters = tuple((name, p, fake_of(p)) for name, p in module.named_parameters())
             buffers = tuple((name, b, fake_of(b)) for name, b in module.named_buffers())
+        _check_all_real_or_none([*module.named_parameters(), *module.named_buffers()])
         _check_storages([*module.named_parameters(), *module.named_buffers()])
         for _, real, fake in parameters:
             for hook in (real._backward_hooks or {}).values():
@@ -77,6 +78,20 @@ class FakeModule:
                 module.__dict__.update(attributes)
                 _restore(module._parameters, parameters)
                 _restore(module._buffers, buffers)
+
+
+def _check_all_real_or_none(tensors: list[tuple[str, torch.Tensor]]) -> None:
+    """Refuse a model of which a part alone has numbers; the whole of it may be on the meta device."""
+    real = [name for name, tensor in tensors if tensor.device.type != "meta"]
+    meta = [name for name, tensor in tensors if tensor.device.type == "meta"]
+    if real and meta:
+        raise CaptureError(
+            stage="capture",
+            what="the model is on more than one device",
+            expected=f"everything on the meta device, or nothing: {real[0]} is not",
+            got=f"{meta[0]} on meta",
+            hint="make all of the model on one device, or move it to the meta device: .to('meta')",
+        )
 
 
 def _check_storages(tensors: list[tuple[str, torch.Tensor]]) -> None:

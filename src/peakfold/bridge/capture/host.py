@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
 from peakfold.errors import CaptureError
+
+TAGGED_ELEMENTS = 64
+"""Constants of more elements are no numbers of an optimizer."""
 
 Operand = Union["HostNumber", float, int]
 
@@ -127,6 +133,14 @@ class HostBook:
     def find(self, number: float) -> HostNumber | None:
         """Return the recorded number with these bits."""
         return number if isinstance(number, HostNumber) else self.numbers.get(number)
+
+    def holds_tag(self, tensor: torch.Tensor) -> bool:
+        """Whether a small tensor was filled from a recorded number, whose value it then is not."""
+        if not self.numbers or not tensor.is_floating_point() or tensor.numel() > TAGGED_ELEMENTS:
+            return False
+        with _disable_current_modes():
+            tags = torch.tensor(list(self.numbers), dtype=torch.float64).to(tensor.dtype)
+            return bool(torch.isin(tensor.detach().cpu().flatten(), tags).any())
 
     def compute(self, op: str, *operands: float) -> HostNumber:
         """Return ``op`` of numbers, recorded."""

@@ -15,6 +15,7 @@ from peakfold.bridge.capture.storage import HOLE, Geometry, Storages, View, View
 from peakfold.errors import CaptureError
 from peakfold.ir.graph import Arg, Input, Kind, Node, Op, State, Value
 from peakfold.ir.types import ScalarType, TensorType
+from peakfold.ops.known import known
 
 aten = torch.ops.aten
 OpOverload = torch._ops.OpOverload
@@ -84,6 +85,13 @@ class Tape:
             )
         if id(tensor) in self.stand_ins:
             return self.stand_ins[id(tensor)]
+        if self.book.holds_tag(tensor):
+            raise CaptureError(
+                stage="capture",
+                what="the optimizer puts a number of param_groups into a tensor",
+                expected="numbers that are passed to operators as they are",
+                hint="pass optimizer=None: the step leaves gradients, and the optimizer runs by itself",
+            )
         with self.fake:
             fake = Geometry.of(tensor).empty()
         value = self.add_input(fake, f"constant.{len(self.constants)}", "constant")
@@ -97,9 +105,9 @@ class Tape:
 
     def host_value(self, number: HostNumber) -> Value:
         """Return what a host number stands for, recording the nodes that compute it."""
-        known = self.host_values.get(float(number))
-        if known is not None:
-            return known
+        recorded = self.host_values.get(float(number))
+        if recorded is not None:
+            return recorded
         args = tuple(
             self.host_value(part) if isinstance(part, HostNumber) else cast(float, part)
             for part in number.operands
@@ -247,10 +255,13 @@ def _filled(args: tuple[object, ...], old: object, new: object) -> tuple[object,
 def operator(
     func: OpOverload, args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None
 ) -> Op:
-    """Return the graph's operator for a call of a torch operator."""
+    """Return the graph's operator for a call of a torch operator.
+
+    One without a table entry counts as doing more than it says: it is a barrier, run once.
+    """
     names = [a.name for a in func._schema.arguments]
     random = draws(func, {**dict(zip(names, args, strict=False)), **(kwargs or {})}) if args else False
-    return Op(str(func), pure=not random, random=random)
+    return Op(str(func), pure=not random and known(str(func)), random=random)
 
 
 def type_of(geometry: Geometry) -> TensorType:

@@ -1,5 +1,6 @@
 """One capture as it goes on: fake inputs, what they are bound to, and what the program leaves."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from peakfold.bridge.capture.reads import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
 from peakfold.bridge.capture.tape import Tape
 from peakfold.ir.graph import Kind, Output, State
+
+_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class Trace:
     def running(self) -> Iterator[None]:
         """Record what runs inside."""
         with ExitStack() as stack:
+            stack.enter_context(_without_log())
             stack.enter_context(self.module.swapped())
             stack.enter_context(plain_checkpoints(self.tape))
             stack.enter_context(self.tape.places.following())
@@ -126,6 +130,20 @@ class Trace:
             else:
                 leaves.append(Verbatim(leaf))
         return Results(tuple(outputs), tuple(leaves))
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep torch from logging the traceback of an operator that fails on fake tensors: it is raised too."""
+    _FAKE_LOG.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        _FAKE_LOG.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 def _fake_leaves(batch: batches.FlatBatch, mode: FakeTensorMode) -> list[object]:
