@@ -10,6 +10,8 @@ The comparison with peers is ``peakfold bench --json results/bench.json``; `tabl
 
 import json
 import os
+import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -78,7 +80,7 @@ def budgets(
     workloads: WorkloadsOf = ALL,
     size: SizeOf = "cpu",
     count: int = 20,
-    time_budget: SearchOf = 30.0,
+    time_budget: SearchOf = 20.0,
     json: JsonOf = "-",
 ) -> None:
     """Budgets from eager's peak to the proven bound: each run, and its bytes against the simulated ones."""
@@ -87,7 +89,7 @@ def budgets(
 
 @app.command()
 def overhead(
-    workloads: WorkloadsOf = f"{overhead_.SMALL},bert,unet", size: SizeOf = "cpu", json: JsonOf = "-"
+    workloads: WorkloadsOf = f"{overhead_.SMALL},{ALL}", size: SizeOf = "cpu", json: JsonOf = "-"
 ) -> None:
     """The emitted program with nothing optimized against eager; "small" is a step of about 30 ms."""
     _write("overhead", json, _each(workloads, overhead_.overhead, size))
@@ -121,6 +123,16 @@ def equality(
 def demo(size: SizeOf = "cpu", json: JsonOf = "-") -> None:
     """Wall seconds of `peakfold demo` with empty caches, and of a second run."""
     _write("demo", json, demo_.demo(size))
+
+
+@app.command("all")
+def everything() -> None:
+    """Run every command of the page, one after the other, from the root of the repository."""
+    bin_ = Path(sys.executable).parent
+    for name, command in tables.COMMANDS.items():
+        print(f"{name}: {command.line}", file=sys.stderr)
+        program, *arguments = shlex.split(command.line)
+        subprocess.run([str(bin_ / program), *arguments], check=False)
 
 
 @app.command()

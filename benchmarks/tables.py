@@ -57,15 +57,15 @@ COMMANDS = {
     "bench": Command(
         "peakfold bench --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5"
         " --json results/bench.json",
-        25,
+        22,
     ),
-    "budgets": Command(f"{FIGURES} budgets --json results/budgets.json", 12),
+    "budgets": Command(f"{FIGURES} budgets --json results/budgets.json", 5),
     "capture": Command(f"{FIGURES} capture --json results/capture.json", 1.5),
-    "planning": Command(f"{FIGURES} planning --json results/planning.json", 6),
-    "overhead": Command(f"{FIGURES} overhead --json results/overhead.json", 1.5),
+    "planning": Command(f"{FIGURES} planning --json results/planning.json", 4.5),
+    "overhead": Command(f"{FIGURES} overhead --json results/overhead.json", 2.5),
     "simulations": Command(f"{FIGURES} simulations --json results/simulations.json", 0.2),
-    "equality": Command(f"{FIGURES} equality --json results/equality.json", 5),
-    "demo": Command(f"{FIGURES} demo --json results/demo.json", 5),
+    "equality": Command(f"{FIGURES} equality --json results/equality.json", 3.5),
+    "demo": Command(f"{FIGURES} demo --json results/demo.json", 3),
 }
 
 

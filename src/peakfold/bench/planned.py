@@ -15,8 +15,8 @@ from peakfold.pipeline.task import Task
 from peakfold.plan.schedule import planner
 from peakfold.report.progress import Progress
 
-SPARE = 0.98
-"""Beside the plan for a time limit, one for this part of it runs, since prediction is not exact."""
+SPARES = (0.98, 0.95)
+"""Beside the plan for a time limit, one for each of these parts of it runs: prediction is not exact."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Plans:
         Args:
             constraint: in words.
             limit: 1.10 for at most 10 % slower.
-            spare: also the smallest within `SPARE` of the limit, where that is another one.
+            spare: also the smallest within each of `SPARES` of the limit.
 
         Raises:
             InfeasibleError: there is none.
@@ -94,11 +94,11 @@ class Plans:
         seconds = limit * self.plain.timeline.seconds / self.correction
         found = self._search(constraint, latency=seconds)
         plans = [self._planned(constraint, found, found.plan)]
-        quicker = [point for point in found.front if point.seconds <= SPARE * seconds]
-        if spare and quicker:
-            least = min(quicker, key=lambda point: point.peak_bytes)
-            name = f"{constraint} -{1 - SPARE:.0%}"
-            plans.append(self._planned(name, found, least.plan))
+        for share in SPARES if spare else ():
+            quicker = [point for point in found.front if point.seconds <= share * seconds]
+            if quicker:
+                least = min(quicker, key=lambda point: point.peak_bytes)
+                plans.append(self._planned(f"{constraint} -{1 - share:.0%}", found, least.plan))
         return plans
 
     def _search(

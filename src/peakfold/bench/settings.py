@@ -32,7 +32,7 @@ class Settings:
         peers: groups (the keys of `GROUPS`) or single names such as ``"accumulate-4"``; eager always runs.
         memory: budgets of the peak, as a user writes them.
         latency: limits of the time over eager's.
-        matched: also search, for each checkpointing peer, the least memory within its measured time.
+        matched: also search the least memory within the times of eager and of each checkpointing peer.
         time_budget: wall seconds of each search.
         repeats: timed runs of each variant.
         threads: of torch; with one, it is pinned to a core.

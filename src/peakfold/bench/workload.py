@@ -19,7 +19,7 @@ from peakfold.report.progress import Progress
 from peakfold.workloads import SIZES, Target, block_classes, build
 
 NONE = "none"
-ROUNDS = 2
+ROUNDS = 3
 """Timed runs from which times are corrected before the search."""
 
 
@@ -136,8 +136,8 @@ def _time_searches(run: _Run, plans: Plans, quick: dict[str, float]) -> Iterator
     for limit in run.settings.latency:
         constraint = f"latency {limit:.2f}"
         yield constraint, partial(plans.within_time, constraint, limit, True)
-    for peer in quick:
-        if is_checkpoint(peer):
+    for peer in quick if run.settings.matched else ():
+        if peer == EAGER or is_checkpoint(peer):
             constraint = f"as {peer}"
             yield constraint, partial(plans.within_time, constraint, quick[peer] / quick[EAGER], False)
 
