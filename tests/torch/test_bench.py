@@ -127,3 +127,13 @@ def test_a_workload_in_a_process_of_its_own(tmp_path, monkeypatch):
     assert [row.name for row in results.rows] == ["eager", "peakfold none"]
     assert results.environment["threads"] == "1"
     assert results.complete
+
+
+def test_a_fault_that_is_known_needs_no_traceback(tmp_path, monkeypatch):
+    """The workloads cannot be built where their package is missing."""
+    (tmp_path / "monai.py").write_text("raise ModuleNotFoundError(name='monai')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (row,) = runner.run(Settings(("bert",), "tiny", (), (), (), matched=False)).rows
+    assert row.variant == ""
+    assert row.error.startswith("the process ended with code 2: target: the workloads need a package")
+    assert "Traceback" not in row.error

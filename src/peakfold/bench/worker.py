@@ -11,10 +11,11 @@ from typing import TextIO
 
 import torch
 
-from peakfold.bench.rows import Row, row_to_dict
+from peakfold.bench.rows import row_to_dict
 from peakfold.bench.settings import Settings
 from peakfold.bench.workload import run_workload
 from peakfold.bridge.runtime.profile import machine
+from peakfold.errors import PeakfoldError
 from peakfold.options import quiet_profiler
 from peakfold.pipeline.machine import environment
 
@@ -27,16 +28,16 @@ def main(descriptor: str, workload: str, text: str) -> None:
     with os.fdopen(int(descriptor), "w", buffering=1) as stream:
         here = dict(environment(settings.seed)) | {"cpu": machine(settings.threads).cpu}
         _write(stream, "environment", here)
-        run_workload(
-            workload,
-            settings,
-            lambda stage, done, note="": _write(stream, "say", [stage, done, note]),
-            lambda row: _row(stream, row),
-        )
-
-
-def _row(stream: TextIO, row: Row) -> None:
-    _write(stream, "row", row_to_dict(row))
+        try:
+            run_workload(
+                workload,
+                settings,
+                lambda stage, done, note="": _write(stream, "say", [stage, done, note]),
+                lambda row: _write(stream, "row", row_to_dict(row)),
+            )
+        except PeakfoldError as error:
+            print(error)
+            raise SystemExit(error.exit_code) from None
 
 
 def _write(stream: TextIO, kind: str, value: object) -> None:
