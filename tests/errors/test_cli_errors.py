@@ -177,3 +177,56 @@ def test_a_closed_pipe_is_no_error(tmp_path):
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
     assert "internal error" not in done.stderr
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**63)])
+@pytest.mark.parametrize("command", ["optimize", "estimate"])
+def test_a_seed_that_is_out_of_range(command, seed, capsys):
+    assert run(command, "bert", "--seed", seed) == 2
+    err = capsys.readouterr().err
+    assert "--seed" in err
+    assert "internal error" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "code"),
+    [
+        ({"target": "unet"}, "verify: the options of the program are damaged", 2),
+        (
+            {"target": "unet", "seed": "x", "device": "cpu", "rng": "eager"},
+            "verify: the options of the program are damaged",
+            2,
+        ),
+        (
+            {"target": "unet", "seed": "0", "device": "sim:a100", "rng": "eager"},
+            "verify: the program is for a simulated device, and cannot be run",
+            2,
+        ),
+        ({}, "verify: the folder does not say how its program is built", 2),
+    ],
+)
+def test_verify_of_a_folder_whose_options_do_not_do(options, message, code, tmp_path, capsys):
+    write_folder(replace(make_report(), request=options), tmp_path / "out")
+    assert run("verify", tmp_path / "out") == code
+    err = capsys.readouterr().err
+    assert err.startswith(message)
+    assert "  next: run `peakfold optimize TARGET --out DIR`" in err
+
+
+def test_a_report_of_lists_in_lists(tmp_path, capsys):
+    write_folder(make_report(), tmp_path / "out")
+    (tmp_path / "out" / "report.json").write_text("[" * 100_000)
+    assert run("explain", tmp_path / "out") == 2
+    assert "report: the report cannot be read: it is not a report" in capsys.readouterr().err
+
+
+def test_what_the_users_code_prints_stays_out_of_the_json(monkeypatch, capsys):
+    def optimize(chosen, request, progress):
+        print("loading")
+        return make_report()
+
+    monkeypatch.setattr(calls, "optimize", optimize)
+    assert run("optimize", "bert", "--json", "-") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("{")
+    assert "loading" in err

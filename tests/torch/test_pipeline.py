@@ -390,3 +390,55 @@ def test_where_eager_does_not_fit_its_figures_are_predicted_and_a_part_of_the_ba
     assert report.equal.ok
     assert report.equal.batch.startswith("the first ")
     assert any("does not fit" in note for note in report.notes)
+
+
+def test_a_given_plan_over_the_budget_is_refused():
+    task = Task(*setting())
+    for verify in (False, True):
+        asked = request("1kB", None, 0, 0, 0, "eager", verify, plan="peakfold plan 1\n")
+        with pytest.raises(InfeasibleError) as caught:
+            optimize(task, asked)
+        assert str(caught.value).startswith(
+            "search: the plan is over the limits\n  expected: at most 1.0 kB (1kB)\n  got: "
+        )
+        assert "  next: change the plan, or its limits" in str(caught.value)
+        assert caught.value.lowest_peak_bytes > 1000
+
+
+def test_a_loss_that_is_nan_is_said():
+    model, _, optimizer, batch = setting()
+    step = optimized(model, lambda m, x: m(x).mean() * float("nan"), optimizer, batch, verify=True)
+    assert step.report.equal.bit_equal
+    assert any("the loss is not finite" in note for note in step.report.notes)
+
+
+def test_a_step_on_the_meta_device_cannot_be_had():
+    model = nn.Linear(8, 1, device="meta")
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(UsageError) as caught:
+        optimized(model, squared, sgd, (torch.ones(4, 8, device="meta"),), verify=True)
+    assert str(caught.value) == (
+        "options: the step is on the meta device: there is nothing that could run\n"
+        "  expected: a model and a batch with numbers\n"
+        "  next: peakfold.estimate and peakfold.largest_batch need none"
+    )
+
+
+def test_fit_on_a_simulated_device_is_all_that_it_has():
+    asked = request("fit", None, 0, 0, 0, "eager", True, device="sim:rtx3090")
+    assert optimize(Task(*setting()), asked).report.limits.memory_bytes == 24 * 2**30
+
+
+def test_plans_that_cannot_be_kept_or_read_are_said(tmp_path):
+    optimized(*setting(), memory="70%")
+    (kept,) = (from_environment().cache / "plans").iterdir()
+    kept.write_text("{not json")
+    notes = optimized(*setting(), memory="70%").report.notes
+    assert any("a plan that was kept is corrupt, it was searched for again" in note for note in notes)
+
+
+def test_a_dump_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PEAKFOLD_DUMP", str(tmp_path / "file" / "below"))
+    with pytest.raises(CacheError, match="report: the results cannot be written"):
+        optimized(*setting())

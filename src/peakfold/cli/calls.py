@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from peakfold.errors import PlanError, UsageError
+from peakfold.errors import CacheError, PlanError, UsageError
+from peakfold.report.folder import REPORT
 from peakfold.report.model import Estimate, Report
 from peakfold.report.progress import Progress
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from peakfold.workloads import Target
 
 PLAN_BYTES = 64_000_000
+OPTIONS = {"device", "seed", "rng"}
 
 
 def optimize(chosen: Mapping[str, str], asked: "Request", progress: Progress) -> Report:
@@ -65,6 +67,43 @@ def _require_present(device: str) -> None:
         )
 
 
+def saved_options(saved: Report, folder: Path) -> dict[str, str]:
+    """Return the options that build the program of a folder again.
+
+    Raises:
+        UsageError: the folder has none, or its program was for a device that is simulated.
+        CacheError: they are damaged.
+    """
+    options = dict(saved.request)
+    if "target" not in options:
+        raise UsageError(
+            stage="verify",
+            what="the folder does not say how its program is built",
+            where=str(folder),
+            expected="a folder that the command line wrote",
+            hint="run `peakfold optimize TARGET --out DIR`; from Python, optimize_step verifies by itself",
+        )
+    if not options.keys() >= OPTIONS or not options["seed"].isdecimal():
+        raise CacheError(
+            stage="verify",
+            what="the options of the program are damaged",
+            where=f"{folder / REPORT}, request",
+            expected=f"target, {', '.join(sorted(OPTIONS))}",
+            got=", ".join(f"{name}={value}" for name, value in options.items()),
+            hint="run `peakfold optimize TARGET --out DIR` again to write a new one",
+        )
+    if options["device"].startswith("sim:"):
+        raise UsageError(
+            stage="verify",
+            what="the program is for a simulated device, and cannot be run",
+            where=str(folder),
+            expected="a program for cpu or cuda",
+            got=options["device"],
+            hint="run `peakfold optimize TARGET --out DIR` without --device",
+        )
+    return options
+
+
 def read_plan(path: Path) -> str:
     """Return the text of a plan file.
 
@@ -82,7 +121,7 @@ def read_plan(path: Path) -> str:
     if path.stat().st_size > PLAN_BYTES:
         raise PlanError(stage="plan", what="the file is too large for a plan", where=str(path))
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (UnicodeDecodeError, OSError) as error:
         raise PlanError(
             stage="plan",

@@ -68,7 +68,9 @@ IterationsOf = Annotated[
     int | None, typer.Option("--iterations", metavar="N", help="Steps of searching; makes it repeatable.")
 ]
 RngOf = Annotated[str, typer.Option("--rng", metavar="eager|counter", help="Whose random numbers.")]
-SeedOf = Annotated[int, typer.Option("--seed", help="Of weights, batch and search.")]
+SeedOf = Annotated[
+    int, typer.Option("--seed", help="Of weights, batch and search.", min=0, max=2**63 - 1, clamp=False)
+]
 PlanOf = Annotated[
     Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, do not search.")
 ]
@@ -126,7 +128,7 @@ def estimate(
     """Say what a step will take; nothing is run or allocated."""
     output = Output(json)
     output.check()
-    with Reporter(output.progress) as progress:
+    with Reporter(output.progress) as progress, output.alone():
         found = calls.estimate(_chosen(target, size, optimizer, device, seed, "eager"), progress)
     output.write(found)
     render_estimate(found, output.tables)
@@ -148,17 +150,10 @@ def explain(
 def verify(folder: FolderOf, json: JsonOf = None) -> None:
     """Run the saved program against the original again, from the same state."""
     saved = read_folder(folder)
-    if "target" not in saved.request:
-        raise UsageError(
-            stage="verify",
-            what="the folder does not say how its program is built",
-            where=str(folder),
-            expected="a folder that the command line wrote",
-            hint="verify a step from Python with step.verify, or run `peakfold optimize TARGET --out DIR`",
-        )
+    chosen = calls.saved_options(saved, folder)
     output = Output(json)
     output.check()
-    report = _run(dict(saved.request), (saved.limits.memory_bytes, None, 0.0, 0), saved.texts.plan, output)
+    report = _run(chosen, (saved.limits.memory_bytes, None, 0.0, 0), saved.texts.plan, output)
     output.write(report)
     output.tables.print(verdict_line(equality(report.equal)))
     _require_equal(report)
@@ -284,7 +279,7 @@ def _run(chosen: dict[str, str], limits: Limits, plan: str | None, output: Outpu
         plan=plan,
         name=chosen["target"],
     )
-    with Reporter(output.progress) as progress:
+    with Reporter(output.progress) as progress, output.alone():
         report = calls.optimize(chosen, asked, progress)
     return replace(report, request=chosen)
 

@@ -1,5 +1,7 @@
 """Where results go: a folder, a JSON file or stdout, and tables on the other stream."""
 
+import sys
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +46,10 @@ class Output:
             write_files(self.folder, {})
         if self.json is not None and self.json != STDOUT:
             write_files(Path(self.json).parent, {})
+
+    def alone(self) -> AbstractContextManager[object]:
+        """While the user's code runs: what it prints goes to stderr where stdout is for JSON."""
+        return redirect_stdout(sys.stderr) if self.json == STDOUT else nullcontext()
 
     def tell(self) -> None:
         """Say where the files are."""

@@ -110,7 +110,7 @@ def estimate(graph: Graph, device_name: str, precision: str | None = None) -> Co
     Raises:
         UsageError: there is no such device or precision.
     """
-    device = _find(device_name)
+    device = described(device_name)
     if precision is not None and precision not in device.peaks:
         raise UsageError(
             stage="estimate",
@@ -125,7 +125,12 @@ def estimate(graph: Graph, device_name: str, precision: str | None = None) -> Co
     return Costs(seconds, {}, f"sim:{device_name} {chosen}", link)
 
 
-def _find(name: str) -> Device:
+def described(name: str) -> Device:
+    """Return a described device.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
     if name in devices():
         return devices()[name]
     raise UsageError(

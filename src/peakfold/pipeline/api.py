@@ -8,6 +8,7 @@ import torch
 
 from peakfold.bridge.runtime.load import load as load_step
 from peakfold.bridge.runtime.step import Step
+from peakfold.errors import UsageError
 from peakfold.pipeline.batch import largest_batch as largest
 from peakfold.pipeline.forecast import estimate as estimate_task
 from peakfold.pipeline.optimize import Outcome, optimize
@@ -182,7 +183,13 @@ def load(path: str | Path, model: torch.nn.Module, optimizer: torch.optim.Optimi
 
 def _checked(outcome: Outcome) -> Step:
     outcome.require_equal()
-    assert outcome.step is not None
+    if outcome.step is None:
+        raise UsageError(
+            stage="options",
+            what="the step is on the meta device: there is nothing that could run",
+            expected="a model and a batch with numbers",
+            hint="peakfold.estimate and peakfold.largest_batch need none",
+        )
     return outcome.step
 
 

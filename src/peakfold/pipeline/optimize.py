@@ -30,6 +30,7 @@ from peakfold.pipeline.stage import Stages
 from peakfold.pipeline.task import Task
 from peakfold.report.model import Eager, Equality, Report, Timeline
 from peakfold.report.progress import Progress, silent
+from peakfold.report.words import asked
 
 ATTEMPTS = 4
 MARGIN = 0.995
@@ -128,6 +129,8 @@ def _tell(stages: Stages, done: int, total: int) -> None:
 
 def _before(run: _Run, captured: Captured, costs: Costs) -> Timeline | None:
     """Return eager's memory over the step, predicted; inference has no such loop."""
+    if not run.task.is_real and not run.asked.simulated:
+        run.notes.append("the step is on the meta device: nothing was run, all figures are predicted")
     if run.task.loss_fn is None:
         return None
     with run.stages("capture"):
@@ -147,6 +150,8 @@ def _eager(run: _Run, before: Timeline | None) -> tuple[Eager, Observed | None]:
     with run.stages("verify", "running eager"):
         seen = prove.watch(run.task, None)
     assert seen.measured is not None
+    if not seen.is_finite:
+        run.notes.append("the loss is not finite: NaN or infinite in eager, and as it is in the program")
     return Eager(peak_bytes=seen.measured.peak_bytes, measured=True), seen
 
 
@@ -159,13 +164,20 @@ def _budget(run: _Run, eager: Eager, plain: Program) -> int | None:
         raise UsageError(
             stage="options", what="a share of eager's peak needs eager's peak", expected="a budget in bytes"
         )
-    free = free_bytes(run.task.device) + run.task.resident() if asked.fit else 0
+    free = _free(run) if asked.fit else 0
     budget = asked.resolve(eager.peak_bytes or 0, free)
     if budget >= plain.timeline.peak:
         run.notes.append(
             f"the budget asks for nothing: without recomputation the step takes {plain.timeline.peak:,} bytes"
         )
     return budget
+
+
+def _free(run: _Run) -> int:
+    """Return all that a simulated device has; of a real one what is free, and what the step holds."""
+    if run.asked.simulated:
+        return roofline.described(run.asked.device.removeprefix("sim:")).memory
+    return free_bytes(run.task.device) + run.task.resident()
 
 
 @dataclass(frozen=True)
@@ -188,17 +200,25 @@ def _within(run: _Run, facts: Facts, plain: Program, seen: Observed | None) -> _
     for attempt in range(ATTEMPTS):
         tried = _try(run, facts, plain, bounds)
         if not run.runnable or not (run.asked.verify or run.asked.latency):
-            return tried
+            return _kept_to(run, tried)
         tried = _measure(run, tried, plain)
         bounds, fits = _tighter(run, tried, plain, bounds)
         if fits:
             return _proved(run, tried, seen)
         best = tried if best is None else best
-        run.stages.progress("search", 0.0, f"measured over the limits, attempt {attempt + 2}")
         if run.asked.plan is not None:
-            return _proved(run, tried, seen)
+            break
+        run.stages.progress("search", 0.0, f"measured over the limits, attempt {attempt + 2}")
     assert best is not None
     raise _not_within(run, best)
+
+
+def _kept_to(run: _Run, tried: _Tried) -> _Tried:
+    """Refuse a given plan whose predicted peak is over the budget; the search keeps to it by itself."""
+    budget = tried.facts.budget
+    if budget is None or tried.program.timeline.peak <= budget:
+        return tried
+    raise _not_within(run, tried)
 
 
 def _try(run: _Run, facts: Facts, plain: Program, bounds: Bounds) -> _Tried:
@@ -276,16 +296,19 @@ def _proved(run: _Run, tried: _Tried, seen: Observed | None) -> _Tried:
 
 def _not_within(run: _Run, tried: _Tried) -> InfeasibleError:
     figures = tried.figures
+    peak = figures.peak_bytes or tried.program.timeline.peak
     ratio = _ratio(figures.cpu_seconds, tried.facts.eager.cpu_seconds)
     time = "" if ratio is None else f" at {ratio:.3f}x eager's time"
     error = InfeasibleError(
         stage="search",
-        what="no plan measured within the limits",
-        expected=run.asked.limits.text,
-        got=f"{figures.peak_bytes:,} bytes{time}",
-        hint="allow more memory or more time",
+        what="no plan measured within the limits"
+        if run.asked.plan is None
+        else "the plan is over the limits",
+        expected=asked(replace(run.asked.limits, memory_bytes=tried.facts.budget)),
+        got=f"{peak:,} bytes{time}",
+        hint="allow more memory or more time" if run.asked.plan is None else "change the plan, or its limits",
     )
-    error.lowest_peak_bytes = figures.peak_bytes or 0
+    error.lowest_peak_bytes = peak
     error.lower_bound_bytes = tried.kept.lower_bound_bytes
     return error
 

@@ -41,22 +41,37 @@ def key_of(graph: Graph, costs: Costs, asked: object) -> str:
     return state.hexdigest()[:24]
 
 
-def load(folder: Path, key: str, graph: Graph) -> Kept | None:
-    """Return the plan of a key, or None where there is none that can be read; a bad file is moved aside."""
+def load(folder: Path, key: str, graph: Graph) -> tuple[Kept | None, str | None]:
+    """Return the plan of a key, and what went wrong; None for what is not there.
+
+    A file that cannot be read as a plan of this graph is moved aside.
+    """
     path = folder / f"{key}.json"
-    if not path.is_file():
-        return None
     try:
-        found = json.loads(path.read_text())
-        return Kept(
-            plan=parse_plan(found["plan"], graph),
-            lower_bound_bytes=int(found["lower_bound_bytes"]),
-            stop_reason=str(found["stop_reason"]),
-            states=int(found["states"]),
-        )
-    except (ValueError, KeyError, TypeError, PeakfoldError):
-        os.replace(path, path.with_suffix(".corrupt"))
-        return None
+        return (_read(path, graph) if path.is_file() else None), None
+    except OSError as error:
+        return None, f"a plan that was kept cannot be read: {error.strerror or error}: {path}"
+    except (ValueError, KeyError, TypeError, RecursionError, PeakfoldError):
+        return None, _moved_aside(path)
+
+
+def _read(path: Path, graph: Graph) -> Kept:
+    found = json.loads(path.read_text())
+    return Kept(
+        plan=parse_plan(found["plan"], graph),
+        lower_bound_bytes=int(found["lower_bound_bytes"]),
+        stop_reason=str(found["stop_reason"]),
+        states=int(found["states"]),
+    )
+
+
+def _moved_aside(path: Path) -> str:
+    aside = path.with_suffix(".corrupt")
+    try:
+        os.replace(path, aside)
+    except OSError as error:
+        return f"a plan that was kept is corrupt and cannot be moved: {error.strerror or error}: {path}"
+    return f"a plan that was kept is corrupt, it was searched for again; the old file is {aside}"
 
 
 def store(folder: Path, key: str, graph: Graph, kept: Kept) -> str | None:

@@ -7,6 +7,8 @@ from peakfold.budget import MemoryBudget, parse_latency, parse_memory
 from peakfold.errors import UsageError
 from peakfold.report.model import Limits
 
+SEEDS = 2**63
+
 Rng = Literal["eager", "counter"]
 
 
@@ -88,6 +90,10 @@ def request(
     if iterations is not None and iterations < 0:
         raise UsageError(
             stage="options", what="the iteration count is negative", expected=">= 0", got=str(iterations)
+        )
+    if not 0 <= seed < SEEDS:
+        raise UsageError(
+            stage="options", what="the seed is out of range", expected="0 <= seed < 2**63", got=str(seed)
         )
     return Request(
         memory=None if memory is None else parse_memory(memory),

@@ -36,9 +36,10 @@ def find(
     folder = options.cache / "plans"
     effort = (bounds, asked.time_budget, asked.iterations, asked.seed)
     key = plan_cache.key_of(graph, costs, effort)
-    known = plan_cache.load(folder, key, graph)
+    known, unread = plan_cache.load(folder, key, graph)
+    faults = [] if unread is None else [unread]
     if known is not None:
-        return known, ()
+        return known, faults
     found = planner.optimize(
         graph,
         costs,
@@ -51,9 +52,9 @@ def find(
     )
     kept = Kept(found.plan, found.lower_bound_bytes, found.stop_reason, found.states)
     if found.stop_reason == INTERRUPTED:
-        return kept, ("the search was interrupted: this is the best plan that it had found",)
-    fault = plan_cache.store(folder, key, graph, kept)
-    return kept, () if fault is None else (fault,)
+        return kept, [*faults, "the search was interrupted: this is the best plan that it had found"]
+    unkept = plan_cache.store(folder, key, graph, kept)
+    return kept, faults if unkept is None else [*faults, unkept]
 
 
 def _note(state: planner.Progress) -> str:

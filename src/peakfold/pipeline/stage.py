@@ -1,11 +1,11 @@
 """A stage: named, timed, and dumped where the environment asks for it."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from peakfold.report.folder import write_files
 from peakfold.report.model import StageSeconds
 from peakfold.report.progress import Progress, silent
 
@@ -39,14 +39,14 @@ class Stages:
         self.progress(name, 1.0, note)
 
     def dump(self, name: str, text: str) -> None:
-        """Write a numbered file where dumps are asked for; each is accepted by the command line."""
+        """Write a numbered file where dumps are asked for; each is accepted by the command line.
+
+        Raises:
+            CacheError: it cannot be written.
+        """
         if self._dump is None:
             return
-        self._dump.mkdir(parents=True, exist_ok=True)
-        path = self._dump / f"{self._files:02d}-{name}"
-        aside = path.with_name(path.name + ".part")
-        aside.write_text(text)
-        os.replace(aside, path)
+        write_files(self._dump, {f"{self._files:02d}-{name}": text.encode()})
         self._files += 1
 
     def seconds(self) -> StageSeconds:

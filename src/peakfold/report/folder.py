@@ -127,7 +127,7 @@ def _unwritable(error: OSError, folder: Path) -> CacheError:
         where=error.filename or str(folder),
         expected="a folder that can be written, and room for it",
         got=error.strerror or type(error).__name__,
-        hint="choose another --out; nothing that was there has been changed",
+        hint="choose another folder or make room; nothing that was there has been changed",
     )
 
 

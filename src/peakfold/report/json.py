@@ -67,6 +67,8 @@ def from_json(text: str, where: str = "") -> Report:
     except json.JSONDecodeError as error:
         place = f"{where}, line {error.lineno}" if where else f"line {error.lineno}"
         raise _unreadable("it is not JSON", place, "a report", error.msg) from None
+    except RecursionError:
+        raise _unreadable("it is not a report", where, "an object", "lists in lists without end") from None
     if not isinstance(found, dict):
         raise _unreadable("it is not a report", where, "an object", type(found).__name__)
     if found.get("format") != FORMAT:

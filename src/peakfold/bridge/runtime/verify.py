@@ -115,6 +115,11 @@ class Observed:
     steps: int
     measured: Measured | None = None
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether no loss is NaN or infinite."""
+        return all(bool(r.tensor.isfinite().all()) for r in self.results if r.role == "loss")
+
 
 def observe(
     target: Target,
