@@ -4,10 +4,11 @@ FOUND, DEAD, LIMIT = "found", "dead", "limit"
 
 
 class Plain:
-    """Place the buffer on the lowest floor; at a dead end jump back and hold a buffer."""
+    """Place the next buffer on its floor; at a dead end jump back and hold a buffer."""
 
-    def __init__(self, buffers, rank, capacity):
-        self.buffers, self.rank, self.capacity = buffers, rank, capacity
+    def __init__(self, buffers, order, capacity):
+        self.buffers, self.capacity = buffers, capacity
+        self.rank, self.lead = order
         self.everyone = range(len(buffers))
         self.near = [[j for j in self.everyone if j != i and self.meet(i, j)] for i in self.everyone]
         self.sections = self.largest_sections()
@@ -37,7 +38,7 @@ class Plain:
             if conflict is None:
                 free = [i for i in self.everyone if i not in self.level and not self.state[i][3]]
                 if free:
-                    self.place(min(free, key=lambda i: (self.state[i][0], self.rank[i])))
+                    self.place(min(free, key=lambda i: (self.state[i][0] - self.lead[i], self.rank[i])))
                     continue
                 conflict = set(range(len(self.level)))
             if not conflict:

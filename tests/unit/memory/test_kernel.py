@@ -20,43 +20,49 @@ def random_problem(seed, count=7, alignments=(1,)):
     return Problem(tuple(buffers))
 
 
+def random_order(seed, count, most_lead):
+    random = np.random.default_rng(seed)
+    return kernel.Order(random.permutation(count).astype(np.int64), random.integers(0, most_lead + 1, count))
+
+
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("lead", [0, 10])
 @pytest.mark.parametrize("alignments", [(1,), (1, 4)])
-def test_kernel_and_twin_decide_as_brute_force_does(seed, alignments):
+def test_kernel_and_twin_decide_as_brute_force_does(seed, alignments, lead):
     problem = random_problem(seed, alignments=alignments)
     least = least_arena(problem)
-    rank = np.random.default_rng(seed).permutation(len(problem.buffers)).astype(np.int64)
+    order = random_order(seed, len(problem.buffers), lead)
     arrays = tables(columns(problem))
     for capacity in range(lower_bound(problem).size, least + 2):
         state = kernel.start(arrays)
-        result = NAMES[kernel.advance(arrays, state, rank, capacity, 100_000)]
-        twin = Plain(problem.buffers, rank, capacity)
+        result = NAMES[kernel.advance(arrays, state, order, capacity, 100_000)]
+        twin = Plain(problem.buffers, order, capacity)
         assert result == twin.run(100_000) == ("found" if capacity >= least else "dead")
         if result == "found":
             assert legal(problem, state.head.tolist())
-            assert legal(problem, [twin.offset[i] for i in range(len(rank))])
+            assert legal(problem, [twin.offset[i] for i in range(len(problem.buffers))])
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_without_dead_ends_both_place_alike(seed):
     problem = random_problem(seed, count=30, alignments=(1, 2, 8))
-    rank = np.random.default_rng(seed).permutation(30).astype(np.int64)
+    order = random_order(seed, 30, 50)
     arrays = tables(columns(problem))
     state = kernel.start(arrays)
-    twin = Plain(problem.buffers, rank, 10_000)
-    assert kernel.advance(arrays, state, rank, 10_000, 31) == kernel.FOUND
+    twin = Plain(problem.buffers, order, 10_000)
+    assert kernel.advance(arrays, state, order, 10_000, 31) == kernel.FOUND
     assert twin.run(31) == "found"
     assert state.head.tolist() == [twin.offset[i] for i in range(30)]
 
 
 def test_a_search_can_be_interrupted_and_goes_on_alike():
     problem = random_problem(3, count=25)
-    arrays, rank = tables(columns(problem)), np.arange(25)
+    arrays, order = tables(columns(problem)), random_order(0, 25, 0)
     capacity = lower_bound(problem).size + 1
     whole, parts = kernel.start(arrays), kernel.start(arrays)
-    result = kernel.advance(arrays, whole, rank, capacity, 2_000)
+    result = kernel.advance(arrays, whole, order, capacity, 2_000)
     for _ in range(2_000):
-        if kernel.advance(arrays, parts, rank, capacity, 1) != kernel.LIMIT:
+        if kernel.advance(arrays, parts, order, capacity, 1) != kernel.LIMIT:
             break
     assert parts.counter.tolist() == whole.counter.tolist()
     assert parts.head.tolist() == whole.head.tolist()
@@ -68,4 +74,4 @@ def test_sections_are_the_largest_live_sets():
     arrays = tables(columns(problem))
     rows = zip(arrays.member_start[:-1], arrays.member_start[1:], strict=True)
     got = [set(arrays.member[a:b].tolist()) for a, b in rows]
-    assert got == Plain(problem.buffers, range(40), 0).sections
+    assert got == Plain(problem.buffers, random_order(0, 40, 0), 0).sections

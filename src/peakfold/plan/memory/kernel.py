@@ -1,9 +1,9 @@
 """The search kernel: place or hold, with conflict sets.
 
 The state of the search is a partial packing from below. A *placed* buffer has its final offset and lies
-below every unplaced buffer that is live with it. One step takes the unplaced buffer with the lowest
-*floor* (the top of the placed buffers under it) and places it there. When that leads to a dead end, the
-buffer is *held*: in every solution left, some unplaced neighbour lies below it, so its offset is at least
+below every unplaced buffer that is live with it. One step takes an unplaced buffer, by default one with
+the lowest *floor* (the top of the placed buffers under it), and places it there. When that leads to a dead
+end, the buffer is *held*: in every solution left, some unplaced neighbour lies below it, so its offset is at least
 the smallest top that an unplaced neighbour can have. Either side loses no solution: a packing can always
 be pushed down until every buffer rests on another one or on zero.
 
@@ -53,6 +53,20 @@ class Tables(NamedTuple):
     member: Ints
     near_start: Ints
     near: Ints
+
+
+class Order(NamedTuple):
+    """Which buffer goes next, by buffer: the least floor less lead, then the least rank.
+
+    Any order finds a packing if there is one; a good one finds it soon.
+
+    Attributes:
+        rank: breaks ties.
+        lead: bytes by which the floor counts as lower.
+    """
+
+    rank: Ints
+    lead: Ints
 
 
 class State(NamedTuple):
@@ -207,15 +221,15 @@ def _consistent(tables: Tables, state: State, capacity: int) -> bool:
 
 
 @njit(cache=True)
-def _lowest(state: State, rank: Ints) -> int:
-    """The unplaced buffer with the lowest floor that is not held, or -1."""
+def _next(state: State, order: Order) -> int:
+    """The unplaced buffer that goes next, of those that are not held, or -1."""
     best, floor, place = -1, FAR, FAR
-    for buffer in range(len(rank)):
+    for buffer in range(len(order.rank)):
         if state.level[buffer] >= 0 or state.held[buffer]:
             continue
-        head = state.head[buffer]
-        if head < floor or (head == floor and rank[buffer] < place):
-            best, floor, place = buffer, head, rank[buffer]
+        head, rank = state.head[buffer] - order.lead[buffer], order.rank[buffer]
+        if head < floor or (head == floor and rank < place):
+            best, floor, place = buffer, head, rank
     return best
 
 
@@ -322,11 +336,11 @@ def _blame_all(state: State) -> None:
 
 
 @njit(cache=True)
-def _step(tables: Tables, state: State, rank: Ints, capacity: int) -> bool:
+def _step(tables: Tables, state: State, order: Order, capacity: int) -> bool:
     """Check, then place one buffer; false when the conflict set is filled instead."""
     if not _consistent(tables, state, capacity):
         return False
-    buffer = _lowest(state, rank)
+    buffer = _next(state, order)
     if buffer < 0:
         _blame_all(state)
         return False
@@ -354,13 +368,13 @@ def _full(state: State) -> bool:
 
 
 @njit(cache=True)
-def advance(tables: Tables, state: State, rank: Ints, capacity: int, steps: int) -> int:
+def advance(tables: Tables, state: State, order: Order, capacity: int, steps: int) -> int:
     """Search on for at most ``steps`` steps.
 
     Args:
         tables: the problem.
         state: where the search stands; changed in place.
-        rank: among buffers with equal floors the one of least rank goes first.
+        order: which buffer goes next; the same in every call on a state.
         capacity: bytes.
         steps: decisions and retreats, together.
 
@@ -369,10 +383,10 @@ def advance(tables: Tables, state: State, rank: Ints, capacity: int, steps: int)
     """
     for _ in range(steps):
         state.counter[STEPS] += 1
-        if state.counter[DEPTH] == len(rank):
+        if state.counter[DEPTH] == len(order.rank):
             return FOUND
         if _full(state):
             return LIMIT
-        if not _step(tables, state, rank, capacity) and not _retreat(tables, state):
+        if not _step(tables, state, order, capacity) and not _retreat(tables, state):
             return DEAD
     return LIMIT

@@ -120,9 +120,12 @@ def _improve_orders(table: Columns, best: Best, clock: Clock, seed: int) -> None
     base = next(greedy.orders(table))
     place = np.empty(len(base))
     place[base] = np.arange(len(base)) / len(base)
-    while not (best.done or clock.over):
+    took = 0.0
+    while not best.done and clock.left > took:
+        before = clock.left
         order = np.argsort(place - urgency + NOISE * random.standard_normal(len(place)), kind="stable")
         offsets = greedy.fit(table, order, tight=bool(random.random() < 0.5))
         best.offer(offsets)
         over = offsets + table.size > max(best.goal, best.floor)
         urgency[over] += PUSH * random.random()
+        took = before - clock.left
