@@ -3,9 +3,9 @@
 The state of the search is a partial packing from below. A *placed* buffer has its final offset and lies
 below every unplaced buffer that is live with it. One step takes an unplaced buffer, by default one with
 the lowest *floor* (the top of the placed buffers under it), and places it there. When that leads to a dead
-end, the buffer is *held*: in every solution left, some unplaced neighbour lies below it, so its offset is at least
-the smallest top that an unplaced neighbour can have. Either side loses no solution: a packing can always
-be pushed down until every buffer rests on another one or on zero.
+end, the buffer is *held*: in every solution left, some unplaced neighbour lies below it, so its offset is
+at least the smallest top that an unplaced neighbour can have. Either side loses no solution: a packing can
+always be pushed down until every buffer rests on another one or on zero.
 
 A *section* is a largest set of buffers that are live together. A section is dead when no unplaced buffer
 in it can be the lowest one and leave room for the others. The decisions that made it dead form a

@@ -46,7 +46,7 @@ def plan(
     begin = time.perf_counter()
     table = columns(problem)
     clock = Clock(begin + time_budget)
-    best = search.first(table, bound.size, capacity or bound.size, clock)
+    best = search.first(table, bound.size, capacity or 0, clock)
     search.improve(table, best, clock, seed)
     return Placement(
         offsets=tuple(int(offset) for offset in best.offsets),

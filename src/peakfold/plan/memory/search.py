@@ -7,7 +7,7 @@ import numpy as np
 
 from peakfold.plan.memory import exact, greedy
 from peakfold.plan.memory.exact import Clock, Memory
-from peakfold.plan.memory.kernel import DEAD, FOUND, Ints
+from peakfold.plan.memory.kernel import DEAD, FOUND, LIMIT, Ints
 from peakfold.plan.memory.sections import Columns, pairs, tables
 
 MOST_BUFFERS, MOST_PAIRS = 4_096, 4_000_000
@@ -31,7 +31,7 @@ class Best:
         offsets: by buffer.
         arena: bytes.
         floor: no arena is smaller, in bytes.
-        goal: the arena to reach, in bytes.
+        goal: the arena to reach, in bytes; 0 for the least.
     """
 
     offsets: Ints
@@ -85,10 +85,10 @@ def _improve_exactly(table: Columns, best: Best, clock: Clock, seed: int) -> Non
     arrays = tables(table)
     straight, between = (_memory(table, seed + i) for i in range(2))
     fractions = _fractions(best, seed)
-    left = AFTER_PROOF
+    left, result = AFTER_PROOF, LIMIT
     while not (best.done or clock.over or left == 0):
         aim = max(best.goal, best.floor)
-        fraction = next(fractions)
+        fraction = 0.5 if result == DEAD else next(fractions)
         capacity = aim + int((best.arena - 1 - aim) * fraction)
         memory = between if fraction else straight
         result, offsets = exact.attempt(arrays, table, capacity, memory, clock)
