@@ -13,7 +13,8 @@ from peakfold.ir.plan import Compute
 from peakfold.plan.check import check_plan, check_schedule
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.bound import peak_bound
-from peakfold.plan.schedule.decode import decode, encode, scratch
+from peakfold.plan.schedule.code import encode, scratch
+from peakfold.plan.schedule.decode import decode
 from peakfold.plan.schedule.encode import plan_of
 from peakfold.plan.schedule.explore import Explorer
 from peakfold.plan.schedule.frame import SINCE, frame, modes_of

@@ -10,7 +10,8 @@ from peakfold.ir.types import tensor
 from peakfold.plan.check import check_schedule
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.bound import peak_bound
-from peakfold.plan.schedule.decode import decode, encode, scratch
+from peakfold.plan.schedule.code import encode, scratch
+from peakfold.plan.schedule.decode import decode
 from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.lower import lower
 from peakfold.plan.schedule.simulate import simulate

@@ -6,9 +6,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from peakfold.plan.schedule import search
+from peakfold.plan.schedule.annealing import anneal
+from peakfold.plan.schedule.archive import Archive, archive, note
 from peakfold.plan.schedule.arrays import Tables
-from peakfold.plan.schedule.decode import Code, Modes, Outcome, Scratch, decode, encode, scratch
+from peakfold.plan.schedule.code import Code, Modes, Outcome, Scratch, encode, scratch
+from peakfold.plan.schedule.decode import decode
+from peakfold.plan.schedule.descent import descend
 from peakfold.plan.schedule.frame import HOLD, Frame
 from peakfold.plan.schedule.slots import Slots, slots
 
@@ -68,9 +71,9 @@ class Explorer:
         self.random = np.array([seed], np.uint64)
         self.start = self._start()
         self.plain = self._decode(self.start)
-        self.kept = search.archive(self._edges(budgets), len(self.start))
+        self.kept: Archive = archive(self._edges(budgets), len(self.start))
         self.chunks = 0
-        search.note(self.kept, self.start, self.plain)
+        note(self.kept, self.start, self.plain)
 
     @property
     def tables(self) -> Tables:
@@ -80,9 +83,7 @@ class Explorer:
     def compile(self) -> None:
         """Have the search's functions compiled, which takes seconds where it was never done on a machine."""
         undecided = Candidate(self.plain.peak, self.plain.seconds, self.start)
-        search.descend(
-            self.code, self.scratch, self.slots, self.kept, self.start.copy(), self.plain.peak, np.inf, 0
-        )
+        descend(self.code, self.scratch, self.slots, self.kept, self.start.copy(), self.plain.peak, np.inf, 0)
         self._anneal(undecided, self.plain.peak, np.inf, NEAR, 0)
 
     @property
@@ -100,7 +101,7 @@ class Explorer:
         """Lower the target from the undecided plan's peak as far as the greedy choice reaches."""
         modes = self.start.copy()
         for level in self.levels:
-            outcome = search.descend(
+            outcome = descend(
                 self.code, self.scratch, self.slots, self.kept, modes, level, seconds, len(modes)
             )
             if outcome.length < 0 or outcome.excess > 0:
@@ -129,7 +130,7 @@ class Explorer:
     def _anneal(self, begin: Candidate, target: int, seconds: float, way: "Cooling", most: int | None) -> int:
         base = self.plain.seconds
         rounds = way.rounds if most is None else min(way.rounds, most)
-        search.anneal(
+        anneal(
             self.code,
             self.scratch,
             self.slots,

@@ -1,0 +1,74 @@
+"""What a search is for: limits, how near a plan comes to them, and where to look next."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+
+import numpy as np
+
+from peakfold.plan.schedule.explore import Candidate, Explorer
+
+Rank = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The limits of a search; None for free.
+
+    Attributes:
+        memory: most bytes at once.
+        latency: most seconds of a step.
+    """
+
+    memory: int | None
+    latency: float | None
+
+    @property
+    def seconds(self) -> float:
+        """Most seconds of a step."""
+        return np.inf if self.latency is None else self.latency
+
+    def best(self, explorer: Explorer) -> Candidate | None:
+        """Return the best plan found that keeps the limits."""
+        if self.memory is not None:
+            return explorer.within(self.memory, self.seconds)
+        if self.latency is not None:
+            return explorer.lowest(self.latency)
+        return explorer.within(explorer.plain.peak)
+
+    def score(self, best: Candidate | None) -> float:
+        """What is minimized; infinite while the limits are not kept."""
+        if best is None:
+            return np.inf
+        return float(best.peak) if self.memory is None and self.latency is not None else best.seconds
+
+    def rank(self, explorer: Explorer) -> Rank:
+        """How good a search stands; less is better."""
+        lowest = explorer.lowest(self.seconds)
+        return (self.score(self.best(explorer)), np.inf if lowest is None else lowest.peak)
+
+    def done(self, explorer: Explorer) -> bool:
+        """Whether nothing can be gained: the plan without recomputation keeps the limits."""
+        plain = explorer.plain
+        slow = plain.seconds > self.seconds
+        return (
+            not slow
+            and (self.latency is None or self.memory is not None)
+            and (self.memory is None or plain.peak <= self.memory)
+        )
+
+    def targets(self, explorer: Explorer, bound: int) -> Iterator[int]:
+        """Yield the target of each annealing: the budget, and often one beside it."""
+        for share in cycle((1.0, 0.97, 1.0, 0.9, 1.0, 1.05)):
+            if self.memory is not None:
+                yield int(self.memory * share) if share >= 1 or self.best(explorer) else self.memory
+            else:
+                best = self.best(explorer)
+                peak = explorer.plain.peak if best is None else best.peak
+                yield max(bound, int(peak * min(share, 1.0) * 0.99))
+
+
+def front_rank(explorer: Explorer, budgets: Sequence[int]) -> Rank:
+    """How many budgets a search cannot keep, and the seconds of those that it can."""
+    found = [explorer.within(budget) for budget in budgets]
+    return (float(found.count(None)), sum(item.seconds for item in found if item is not None))
