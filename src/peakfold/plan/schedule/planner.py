@@ -53,7 +53,7 @@ def optimize(
     reason = search.run(goal)
     best = goal.best(search.explorer)
     if best is None:
-        raise infeasible(search, goal)
+        raise infeasible(search, goal, reason)
     point = search.point(best)
     return Found(
         plan=point.plan,
