@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from peakfold.bench.peers import Peer, Step, catalog, chunk_counts, compiled, outermost
+from peakfold.bridge.runtime.measure import peak_bytes, resident_bytes
 from peakfold.errors import UsageError
 from peakfold.workloads import NAMES, Target, block_classes, build
 
@@ -82,6 +83,18 @@ def test_compiled_step_is_equal(budget):
     (losses, state), (eager_losses, eager_state) = both("bert", peer)
     torch.testing.assert_close(losses, eager_losses)
     torch.testing.assert_close(state, eager_state, rtol=1e-4, atol=1e-5)
+
+
+def test_each_compiled_step_keeps_to_its_own_budget():
+    """One process compiles the same code under two budgets."""
+
+    def peak(budget):
+        target = build("bert", "tiny", batch=32)
+        step = compiled(target, budget, backend="aot_eager_decomp_partition")
+        return peak_bytes(step, resident=resident_bytes(target.model, target.optimizer, target.batch))
+
+    first, lower, again = (peak(budget).peak_bytes for budget in (1.0, 0.3, 1.0))
+    assert lower < first == again
 
 
 def test_nested_blocks_are_wrapped_once():

@@ -13,6 +13,7 @@ are named as in ``catalog``:
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import FunctionType
 
 import torch
 import torch._functorch.config as functorch_config
@@ -24,6 +25,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from peakfold.bridge.runtime.measure import eager_step
 from peakfold.errors import UsageError
 from peakfold.workloads import Target
+from peakfold.workloads.target import Loss
 
 Step = Callable[[], Tensor]
 Peer = Callable[[Target], Step]
@@ -138,7 +140,7 @@ def compiled(target: Target, budget: float, backend: str = "inductor") -> Step:
         budget: ``activation_memory_budget``, the share of the saved activations that may be kept.
         backend: of ``torch.compile``.
     """
-    loss_fn = torch.compile(target.loss_fn, backend=backend)
+    loss_fn = torch.compile(_with_own_code(target.loss_fn), backend=backend)
     step = eager(Target(target.model, loss_fn, target.optimizer, target.batch))
 
     def within_budget() -> Tensor:
@@ -147,6 +149,19 @@ def compiled(target: Target, budget: float, backend: str = "inductor") -> Step:
             return step()
 
     return within_budget
+
+
+def _with_own_code(loss_fn: Callable[..., Loss]) -> Callable[..., Loss]:
+    """The same function with a code object of its own.
+
+    What is compiled is kept by code object, and a graph for one copy of a model serves another: without
+    this, every peer would run what was compiled under the budget of the first.
+    """
+
+    def own(*args: object, **kwargs: object) -> Loss:
+        return loss_fn(*args, **kwargs)
+
+    return FunctionType(own.__code__.replace(), own.__globals__, own.__name__, None, own.__closure__)
 
 
 def _optimizer(target: Target) -> torch.optim.Optimizer:
