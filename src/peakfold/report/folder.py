@@ -75,14 +75,17 @@ def read_folder(folder: Path) -> Report:
 def write_files(folder: Path, files: Mapping[str, bytes]) -> tuple[Path, ...]:
     """Write files into a folder: all aside first, then each renamed to its place.
 
+    What is there and no file of its own (a pipe, a device, a link) is written to as it stands.
+
     Raises:
         CacheError: the folder cannot be made or written; what was there before is still there.
     """
-    aside = {folder / name: folder / f".{name}.{os.getpid()}.part" for name in files}
+    data = {folder / name: content for name, content in files.items()}
+    aside = {path: folder / f".{path.name}.{os.getpid()}.part" for path in data if not _is_special(path)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for part, data in zip(aside.values(), files.values(), strict=True):
-            _write(part, data)
+        for path, content in data.items():
+            _write(aside.get(path, path), content)
         for path, part in aside.items():
             os.replace(part, path)
     except OSError as error:
@@ -90,14 +93,19 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> tuple[Path, ...]:
     finally:
         for part in filter(os.path.exists, aside.values()):
             part.unlink()
-    return tuple(aside)
+    return tuple(data)
+
+
+def _is_special(path: Path) -> bool:
+    return path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def _write(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if path.is_file():
+            os.fsync(file.fileno())
 
 
 def _text(path: Path) -> str:

@@ -1,5 +1,7 @@
 import errno
+import os
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +76,23 @@ def test_no_folder_and_no_report(tmp_path):
         read_folder(tmp_path / "none")
     with pytest.raises(UsageError, match="the folder holds no report"):
         read_folder(tmp_path)
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_files(tmp_path, {"pipe": b"figures"})
+        assert os.read(reader, 100) == b"figures"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full")
+def test_a_full_device_is_said():
+    with pytest.raises(CacheError) as caught:
+        write_files(Path("/dev"), {"full": b"figures"})
+    assert caught.value.got == "No space left on device"
