@@ -13,6 +13,7 @@ from peakfold import __version__
 from peakfold.cli import calls
 from peakfold.cli import memory as memory_commands
 from peakfold.cli.bench import run_bench
+from peakfold.cli.check import check_command
 from peakfold.cli.demo import run_demo
 from peakfold.cli.failures import guarded
 from peakfold.cli.output import Output
@@ -227,7 +228,7 @@ def bench(
 
 
 app.command("plan")(memory_commands.plan_command)
-app.command("check")(memory_commands.check_command)
+app.command("check")(check_command)
 
 Limits = tuple[str | int | None, str | float | None, float, int | None]
 

@@ -50,11 +50,7 @@ def plan_command(
     _say(output, f"arena {placement.arena} bytes, lower bound {placement.lower_bound}, {placement.status}")
 
 
-def check_command(
-    problem: ProblemOf,
-    solution: Annotated[Path, typer.Argument(metavar="SOLUTION.csv", help="The same rows, with offset.")],
-    json: JsonOf = None,
-) -> None:
+def check_solution(problem: Path, solution: Path, json: str | None) -> None:
     """Check a solution: no two live buffers overlap, alignment, and the problem is the same."""
     from peakfold.plan.memory import check_placement, lower_bound, match, read_problem, read_solution
 

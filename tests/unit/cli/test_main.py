@@ -184,3 +184,52 @@ def test_version_and_help(capsys):
 
 def test_the_texts_of_a_report_are_files_of_their_own(result):
     assert replace(result, texts=Texts()) != result
+
+
+GRAPH = """peakfold graph 1
+device cpu
+
+inputs
+  %0 x : f32[4] batch
+
+nodes
+  %1 exp = aten.exp.default(%x) : f32[4]
+
+outputs
+  y = %exp
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"graph.txt": GRAPH}, "legal: 1 nodes, 1 inputs, 0 state"),
+        (
+            {"graph.txt": GRAPH, "plan.txt": "peakfold plan 1\nreuse nothing\n"},
+            "legal: 1 steps, 0 results computed again",
+        ),
+        ({"step.py": "def step(tensors, scalars):\n    return ()\n"}, "legal: a program of 2 lines"),
+    ],
+)
+def test_check_accepts_what_is_dumped(files, said, tmp_path, capsys):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert guarded(app, ["check", *(str(tmp_path / name) for name in files)]) == 0
+    assert capsys.readouterr().out == f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("graph.txt", "hello\n", "peakfold graph 1"),
+        ("step.py", "def (", "check: the program is not Python"),
+        ("step.py", "x = 1\n", "check: the program has no step"),
+        ("problem.csv", "", "check: the solution is missing"),
+        ("none.txt", None, "check: the file cannot be read"),
+    ],
+)
+def test_check_refuses_what_is_not_legal(name, text, message, tmp_path, capsys):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    assert guarded(app, ["check", str(tmp_path / name)]) == 2
+    assert message in capsys.readouterr().err
