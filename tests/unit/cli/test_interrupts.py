@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 import threading
 import time
 from types import ModuleType
@@ -48,3 +49,23 @@ def test_other_threads_change_nothing():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+class Pressing:
+    def __del__(self):
+        press()
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_that_python_drops_comes_again(capsys):
+    before = sys.unraisablehook
+
+    def work():
+        kept = Pressing()
+        del kept
+        time.sleep(5)
+
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        work()
+    assert sys.unraisablehook is before
+    assert capsys.readouterr().err == ""
