@@ -1,13 +1,14 @@
 """The search stage: the plan cache, then the planner."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.options import Options
 from peakfold.pipeline import plan_cache
+from peakfold.pipeline.ctrl_c import CtrlC, postponed
 from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.stage import Stages
@@ -40,21 +41,30 @@ def find(
     faults = [] if unread is None else [unread]
     if known is not None:
         return known, faults
-    found = planner.optimize(
-        graph,
-        costs,
-        memory=bounds.memory,
-        latency=bounds.seconds,
-        time_budget=asked.time_budget,
-        iterations=asked.iterations,
-        seed=asked.seed,
-        progress=lambda state: stages.progress("search", state.share, _note(state)),
-    )
+    with postponed() as ctrl_c:
+        found = planner.optimize(
+            graph,
+            costs,
+            memory=bounds.memory,
+            latency=bounds.seconds,
+            time_budget=asked.time_budget,
+            iterations=asked.iterations,
+            seed=asked.seed,
+            progress=lambda state: _tell(stages, state, ctrl_c),
+        )
     kept = Kept(found.plan, found.lower_bound_bytes, found.stop_reason, found.states)
-    if found.stop_reason == INTERRUPTED:
+    if ctrl_c.pressed:
+        kept = replace(kept, stop_reason=INTERRUPTED)
+    if kept.stop_reason == INTERRUPTED:
         return kept, [*faults, "the search was interrupted: this is the best plan that it had found"]
     unkept = plan_cache.store(folder, key, graph, kept)
     return kept, faults if unkept is None else [*faults, unkept]
+
+
+def _tell(stages: Stages, state: planner.Progress, ctrl_c: CtrlC) -> None:
+    stages.progress("search", state.share, _note(state))
+    if ctrl_c.pressed:
+        raise KeyboardInterrupt
 
 
 def _note(state: planner.Progress) -> str:
