@@ -1,5 +1,6 @@
 """Each bad input of the command line: its text, its exit code, and no traceback."""
 
+import errno
 import subprocess
 import sys
 from dataclasses import replace
@@ -230,3 +231,15 @@ def test_what_the_users_code_prints_stays_out_of_the_json(monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out.startswith("{")
     assert "loading" in err
+
+
+def test_a_full_disk_behind_stdout(monkeypatch, capsys):
+    error = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(calls, "optimize", failing(error))
+    assert run("optimize", "bert") == 2
+    assert capsys.readouterr().err == (
+        "output: the results cannot be written\n"
+        "  expected: room for them\n"
+        "  got: No space left on device\n"
+        "  next: make room, or write elsewhere\n"
+    )

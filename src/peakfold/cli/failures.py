@@ -1,5 +1,6 @@
 """From an exception to a message and an exit code; a traceback only where it is asked for."""
 
+import errno
 import os
 import sys
 import traceback
@@ -7,7 +8,7 @@ import traceback
 import typer
 
 from peakfold.cli.interrupts import interruptible
-from peakfold.errors import PeakfoldError
+from peakfold.errors import CacheError, PeakfoldError
 from peakfold.options import from_environment
 
 INTERNAL, INTERRUPTED = 1, 130
@@ -27,9 +28,26 @@ def guarded(app: typer.Typer, arguments: list[str] | None = None) -> int:
         return _said(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _ended(INTERRUPTED)
+    except OSError as error:
+        return (
+            _said(_unwritten(error), CacheError.exit_code)
+            if error.errno == errno.ENOSPC
+            else _internal(error)
+        )
     except Exception as error:
         return _internal(error)
     return 0
+
+
+def _unwritten(error: OSError) -> str:
+    found = CacheError(
+        stage="output",
+        what="the results cannot be written",
+        expected="room for them",
+        got=str(error.strerror),
+        hint="make room, or write elsewhere",
+    )
+    return str(found)
 
 
 def _ended(code: str | int | None) -> int:
