@@ -136,7 +136,17 @@ def _fits(graph: Graph, node: Node) -> bool:
     kinds = [graph.type(value) for value in node.inputs] + list(node.types)
     tensors = [kind for kind in kinds if isinstance(kind, TensorType)]
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return all(kind.device == "cpu" for kind in tensors) and sum(k.nbytes for k in tensors) < physical // 8
+    small = sum(kind.nbytes for kind in tensors) < physical // 8
+    return all(kind.device == "cpu" for kind in tensors) and small and not _takes_opaque(node)
+
+
+_OPAQUE = frozenset(("workspace", "reserve", "reserveSpace"))
+"""What an operator calls a tensor whose bytes only its forward counterpart can fill."""
+
+
+def _takes_opaque(node: Node) -> bool:
+    """Whether an operator would crash on made-up operands."""
+    return any(argument.name in _OPAQUE for argument in overload(node.op.name)._schema.arguments)
 
 
 def _hidden_bytes(graph: Graph, nodes: Mapping[str, Node], maker: Maker) -> dict[str, int]:
