@@ -50,10 +50,10 @@ def functional(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     overload = op._overloadname
     if hasattr(packet, overload) and name.endswith("_"):
         return getattr(packet, overload)  # type: ignore[no-any-return]
-    return None if name.endswith("_") else _without_out(op, packet)
+    return _of_the_same_arguments(op, packet)
 
 
-def _without_out(
+def _of_the_same_arguments(
     op: torch._ops.OpOverload, packet: torch._ops.OpOverloadPacket
 ) -> torch._ops.OpOverload | None:
     given = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
