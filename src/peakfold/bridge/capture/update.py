@@ -366,6 +366,7 @@ def mirrored(
     state = {
         fakes[id(real)]: {k: fake_of(v) if isinstance(v, torch.Tensor) else v for k, v in held.items()}
         for real, held in optimizer.state.items()
+        if id(real) in fakes
     }
     groups = [
         {**group, "params": [fakes[id(real)] for real in group["params"]]} for group in optimizer.param_groups
