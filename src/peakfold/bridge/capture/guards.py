@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, call, eq, is_
+from operator import attrgetter, call, eq, is_, methodcaller
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -75,9 +75,17 @@ class Leaf:
             if now == self.tensor:
                 return None
             return f"{self.name} is {_described(now)}, captured as {_described(self.tensor)}"
-        if self.tensor is None and type(leaf) is type(self.value) and leaf == self.value:
+        if self.tensor is None and type(leaf) is type(self.value) and _equal(leaf, self.value):
             return None
         return f"{self.name} is {leaf!r}, captured as {_described(self.tensor) or repr(self.value)}"
+
+
+def _equal(now: object, then: object) -> bool:
+    """Whether two Python objects are equal; arrays in every element."""
+    if now is then:
+        return True
+    same = now == then
+    return bool(same.all()) if hasattr(same, "all") and hasattr(same, "shape") else bool(same)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
@@ -134,7 +142,7 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Geometries:
-    """Tensors of namespaces, which must be of the same shape and dtype and need a gradient as before."""
+    """Tensors of namespaces, which must lie in memory and need a gradient as before."""
 
     gets: tuple[Callable[[str], torch.Tensor], ...]
     keys: tuple[str, ...]
@@ -142,6 +150,10 @@ class Geometries:
     shapes: tuple[torch.Size, ...]
     dtypes: tuple[torch.dtype, ...]
     needs: tuple[bool, ...]
+    strides: tuple[tuple[int, ...], ...]
+    devices: tuple[torch.device, ...]
+    storages: int
+    hooks: tuple[object, ...]
 
     @staticmethod
     def of(rows: Sequence[tuple[Mapping[str, torch.Tensor | None], str, str]]) -> "Geometries":
@@ -155,6 +167,10 @@ class Geometries:
             tuple(map(_SHAPE, tensors)),
             tuple(map(_DTYPE, tensors)),
             tuple(map(_NEEDS, tensors)),
+            tuple(map(_STRIDE, tensors)),
+            tuple(map(_DEVICE, tensors)),
+            _storages(tensors),
+            tuple(map(_tensor_hooks, tensors)),
         )
 
     def broken(self) -> str | None:
@@ -167,6 +183,14 @@ class Geometries:
                 return self._words("dtype", _DTYPE, tensors, self.dtypes)
             if not all(map(eq, map(_SHAPE, tensors), self.shapes)):
                 return self._words("shape", _SHAPE, tensors, self.shapes)
+            if not all(map(eq, map(_STRIDE, tensors), self.strides)):
+                return self._words("stride", _STRIDE, tensors, self.strides)
+            if not all(map(eq, map(_DEVICE, tensors), self.devices)):
+                return self._words("device", _DEVICE, tensors, self.devices)
+            if not all(map(eq, map(_tensor_hooks, tensors), self.hooks)):
+                return self._words("hooks", _tensor_hooks, tensors, self.hooks)
+            if _storages(tensors) != self.storages:
+                return "parameters or buffers share memory that did not, or the other way round"
         except AttributeError:
             return "a parameter or buffer was removed"
         return None
@@ -180,7 +204,20 @@ class Geometries:
         raise AssertionError(what)
 
 
-_SHAPE, _DTYPE, _NEEDS = map(attrgetter, ("shape", "dtype", "requires_grad"))
+_SHAPE, _DTYPE, _NEEDS, _DEVICE = map(attrgetter, ("shape", "dtype", "requires_grad", "device"))
+_STRIDE = methodcaller("stride")
+
+
+def _tensor_hooks(tensor: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the keys of a tensor's hooks on its gradient."""
+    assert isinstance(tensor, torch.Tensor)
+    after = getattr(tensor, "_post_accumulate_grad_hooks", None)
+    return tuple(tensor._backward_hooks or ()), tuple(after or ())
+
+
+def _storages(tensors: Sequence[torch.Tensor | None]) -> int:
+    """Return how many distinct storages tensors have."""
+    return len({tensor.untyped_storage()._cdata for tensor in tensors if tensor is not None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,10 @@ class ExecutedCode:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every global and attribute name in the code."""
-        return frozenset(name for code in self.ran for name in code.co_names)
+        """Every global and attribute name in the code, those that ``getattr`` is given included."""
+        texts = (text for code in self.ran for text in code.co_consts if isinstance(text, str))
+        read = frozenset(name for code in self.ran for name in code.co_names)
+        return read.union(text for text in texts if text.isidentifier())
 
 
 def _set_profiler(profiler: object) -> None:
@@ -180,6 +182,9 @@ def closures_read(function: Callable[..., object], code: ExecutedCode) -> Iterat
 
 
 def _cells(function: types.FunctionType, waiting: list[object]) -> Iterator[Entry]:
+    for name, value in _defaults(function):
+        if isinstance(value, dict | list | set) and is_plain(value):
+            yield Entry({name: value}, name, _copied(value), f"{name}, a default of {function.__qualname__}")
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         table = Cells(cell)
         value = table.get(name)
@@ -187,6 +192,13 @@ def _cells(function: types.FunctionType, waiting: list[object]) -> Iterator[Entr
             yield Entry(table, name, _copied(value), f"{name}, which {function.__qualname__} closes over")
         else:
             waiting.append(value)
+
+
+def _defaults(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    code, values = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
+    yield from zip(names, values, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
 
 
 class Cells(Mapping[str, object]):
