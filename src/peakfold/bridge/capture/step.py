@@ -15,6 +15,7 @@ from peakfold.bridge.capture.assemble import assemble
 from peakfold.bridge.capture.binding import GradientOf, Parameter
 from peakfold.bridge.capture.captured import Captured
 from peakfold.bridge.capture.gradients import accumulate
+from peakfold.bridge.capture.hostrandom import no_draws_of_python
 from peakfold.bridge.capture.places import users_errors
 from peakfold.bridge.capture.scaling import Scaling
 from peakfold.bridge.capture.trace import Trace
@@ -81,7 +82,7 @@ def capture_inference(module: torch.nn.Module, inputs: object) -> Captured:
     trace = Trace.begin(module, batches.flatten(inputs))
     with trace.running(), torch.no_grad():
         result = _forward(trace, module.__call__, None)
-        state = tuple(trace.buffer_states())
+        state = (*trace.buffer_states(), *trace.batch_states())
         results = trace.results(result)
     form = (pytree.tree_structure(result), results.leaves, ())
     return assemble(trace, results.outputs, state, form, module, None, None)
@@ -90,7 +91,7 @@ def capture_inference(module: torch.nn.Module, inputs: object) -> Captured:
 def _forward(trace: Trace, function: Callable[..., object], model: torch.nn.Module | None) -> object:
     args, kwargs = batches.unflatten(trace.leaves, trace.batch.tree)
     first = () if model is None else (model,)
-    with trace.code.watching(), users_errors("the forward pass"):
+    with trace.code.watching(), users_errors("the forward pass"), no_draws_of_python():
         return function(*first, *args, **kwargs)
 
 
@@ -167,6 +168,7 @@ class _End:
     def state(self) -> Iterator[State]:
         """Yield what the program replaces."""
         yield from self.trace.buffer_states()
+        yield from self.trace.batch_states()
         pairs = list(self._updated())
         yield from pairs if self.scaling is None else self.scaling.unless_infinite(pairs)
 

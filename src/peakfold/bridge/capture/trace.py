@@ -107,6 +107,13 @@ class Trace:
         for name, _, fake in self.module.buffers:
             yield from self.replaced(BufferOf(name), now.get(name, fake))
 
+    def batch_states(self) -> Iterator[State]:
+        """Yield the state pairs of batch tensors that the program wrote in place."""
+        for source in [source for source in self.inputs if isinstance(source, BatchLeaf)]:
+            leaf = self.leaves[source.index]
+            assert isinstance(leaf, torch.Tensor)
+            yield from self.replaced(source, leaf)
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Record what runs inside."""
