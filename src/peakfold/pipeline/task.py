@@ -1,6 +1,5 @@
 """What is optimized: the user's own objects."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +9,7 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture import Captured, capture_inference, capture_step
 from peakfold.bridge.runtime.bind import Subject
+from peakfold.bridge.runtime.copies import copies
 from peakfold.bridge.runtime.measure import resident_bytes
 from peakfold.workloads import Target
 
@@ -81,6 +81,7 @@ class Task:
         return replace(self, batch=batch)
 
     def clone(self) -> "Task":
-        """Return the task on copies of model, optimizer and scaler; the batch is shared."""
-        model, optimizer, scaler = copy.deepcopy((self.model, self.optimizer, self.scaler))
-        return replace(self, model=model, optimizer=optimizer, scaler=scaler)
+        """Return the task on copies of all of it."""
+        parts = (self.model, self.loss_fn, self.optimizer, self.scaler, self.batch)
+        model, loss_fn, optimizer, scaler, batch = copies(parts)
+        return Task(model, loss_fn, optimizer, batch, scaler, self.clip_grad_norm)  # type: ignore[arg-type]

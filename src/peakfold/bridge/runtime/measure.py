@@ -49,10 +49,13 @@ def eager_step(
 
     Without an optimizer, the gradients stay in ``.grad``, added to what is there. With a total norm to
     clip to, gradients are clipped before the update, after they are unscaled.
+    Under autocast each call is as one in a context of its own: no weight that was cast before an update
+    is taken after it.
     """
     args, kwargs = arguments(batch)
 
     def step() -> torch.Tensor:
+        torch.clear_autocast_cache()
         result = loss_fn(model, *args, **kwargs)
         loss = result[0] if isinstance(result, tuple) else result
         assert isinstance(loss, torch.Tensor)

@@ -1,6 +1,5 @@
 """Run the optimized program against the original, from the same state and random stream."""
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments
 from peakfold.bridge.runtime.compare import BOUND, Result, compare
+from peakfold.bridge.runtime.copies import copies
 from peakfold.bridge.runtime.measure import Measured, eager_step, peak_bytes, resident_bytes
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import UsageError
@@ -301,7 +301,7 @@ def copied(target: Target) -> Target:
     """
     parts = (target.model, target.loss_fn, target.optimizer, target.batch, target.scaler)
     try:
-        return Target(*copy.deepcopy(parts), target.clip_grad_norm)
+        return Target(*copies(parts), target.clip_grad_norm)  # type: ignore[arg-type, call-arg]
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise UsageError(
             stage="verify",

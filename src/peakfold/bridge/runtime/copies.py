@@ -1,0 +1,73 @@
+"""Copies of what is trained, with the hooks that copy.deepcopy leaves behind."""
+
+import copy
+import types
+from collections.abc import Mapping
+
+import torch
+
+
+def copies(parts: tuple[object, ...]) -> tuple[object, ...]:
+    """Return deep copies that belong together, hooks of parameters and optimizers included.
+
+    A function that closes over one of the originals, or reads it as a global, gets the copy instead.
+
+    Example:
+        >>> model = torch.nn.Linear(2, 1)
+        >>> _ = model.weight.register_hook(lambda gradient: gradient * 0)
+        >>> twin, loss_fn = copies((model, lambda m: model(torch.ones(2)).sum()))
+        >>> loss_fn(twin).backward()
+        >>> twin.weight.grad.tolist(), model.weight.grad
+        ([[0.0, 0.0]], None)
+    """
+    memo: dict[int, object] = {}
+    made = copy.deepcopy(parts, memo)
+    for old, new in zip(parts, made, strict=True):
+        if isinstance(old, torch.nn.Module) and isinstance(new, torch.nn.Module):
+            _copy_tensor_hooks(old, new, memo)
+        if isinstance(old, torch.optim.Optimizer) and isinstance(new, torch.optim.Optimizer):
+            _copy_step_hooks(old, new, memo)
+    return tuple(_rebound(part, memo) for part in made)
+
+
+def _copy_tensor_hooks(old: torch.nn.Module, new: torch.nn.Module, memo: Mapping[int, object]) -> None:
+    for given, made in zip(old.parameters(), new.parameters(), strict=True):
+        for hook in (given._backward_hooks or {}).values():
+            made.register_hook(_rebound(hook, memo))  # type: ignore[no-untyped-call]
+        for hook in (getattr(given, "_post_accumulate_grad_hooks", None) or {}).values():
+            made.register_post_accumulate_grad_hook(_rebound(hook, memo))  # type: ignore[no-untyped-call]
+
+
+def _copy_step_hooks(
+    old: torch.optim.Optimizer, new: torch.optim.Optimizer, memo: Mapping[int, object]
+) -> None:
+    for hook in old._optimizer_step_pre_hooks.values():
+        new.register_step_pre_hook(_rebound(hook, memo))  # type: ignore[arg-type]
+    for hook in old._optimizer_step_post_hooks.values():
+        new.register_step_post_hook(_rebound(hook, memo))  # type: ignore[arg-type]
+
+
+def _rebound(thing: object, memo: Mapping[int, object]) -> object:
+    """Return a function that sees the copies where it saw the originals; anything else as it is."""
+    if not isinstance(thing, types.FunctionType):
+        return thing
+    cells = tuple(_cell(cell, memo) for cell in thing.__closure__ or ())
+    names = [name for name in thing.__code__.co_names if id(thing.__globals__.get(name)) in memo]
+    if not names and cells == (thing.__closure__ or ()):
+        return thing
+    table = (
+        thing.__globals__
+        if not names
+        else thing.__globals__ | {name: memo[id(thing.__globals__[name])] for name in names}
+    )
+    made = types.FunctionType(thing.__code__, table, thing.__name__, thing.__defaults__, cells)
+    made.__kwdefaults__ = thing.__kwdefaults__
+    return made
+
+
+def _cell(cell: types.CellType, memo: Mapping[int, object]) -> types.CellType:
+    try:
+        held = cell.cell_contents
+    except ValueError:
+        return cell
+    return types.CellType(memo[id(held)]) if id(held) in memo else cell
