@@ -107,9 +107,8 @@ def equal(task: Task, program: Program, eager: Observed, found: Observed, batch:
 
 
 def _task(task: Task, target: Target) -> Task:
-    return replace(
-        task, model=target.model, optimizer=target.optimizer, batch=target.batch, scaler=target.scaler
-    )
+    parts = (target.model, target.loss_fn, target.optimizer, target.batch, target.scaler)
+    return Task(*parts, task.clip_grad_norm)
 
 
 def _target(task: Task) -> Target:
