@@ -71,9 +71,7 @@ def equality(equal: Equality) -> Verdict:
     batch = f", batch {equal.batch}" if equal.batch else ""
     errors = f"float64 error {error_text(equal.max_error)}, bound {error_text(equal.bound)}"
     if not equal.bound:
-        errors = (
-            f"error {error_text(equal.max_error)}, not compared in float64: no such program has this plan"
-        )
+        errors = f"error {error_text(equal.max_error)}, not compared in float64: its program differs"
     if not equal.ok:
         return Verdict("bad", "Equality", f"NOT equal{over}: {errors}{batch}")
     how = "every bit" if equal.bit_equal else "equal"

@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 from tests.unit.report.synthetic import make_report
 
-from peakfold.report.model import Eager, Estimate
+from peakfold.report.model import Eager, Equality, Estimate
 from peakfold.report.terminal import render_estimate, render_live, render_many, render_terminal
+from peakfold.report.words import equality
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "report"
 
@@ -86,3 +87,9 @@ def test_an_estimate_says_its_own_error(report):
 def test_several_reports_are_one_table(report, bad, bare):
     text = printed(render_many, [report, bad, bare])
     assert [word in text for word in ("every bit", "NO", "not checked")] == [True] * 3
+
+
+def test_equality_without_float64_is_said():
+    verdict = equality(Equality(True, 0.0, 0.0, "full", 3, True))
+    expected = "every bit over 3 steps; error 0, not compared in float64: its program differs, batch full"
+    assert verdict.text == expected
