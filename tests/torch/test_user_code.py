@@ -1,0 +1,232 @@
+"""What users' own code does around and inside a step."""
+
+import random
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import peakfold
+from peakfold.bridge.capture import capture_step
+from peakfold.errors import CaptureError
+
+ROWS, WIDTH = 32, 16
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 1))
+
+
+def squared(model, x):
+    return model(x).square().mean()
+
+
+def setting(prepare=lambda model, optimizer: None, lr=0.1, **kwargs):
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, **kwargs)
+    prepare(model, optimizer)
+    return model, optimizer
+
+
+def batch():
+    return torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(1))
+
+
+def optimized(model, loss_fn, optimizer, x, **kwargs):
+    return peakfold.optimize_step(
+        model, loss_fn, optimizer, x, **{"iterations": 50, "time_budget": 2, **kwargs}
+    )
+
+
+def assert_as_eager(prepare=lambda model, optimizer: None, between=None, loss_fn=squared, steps=4, **kwargs):
+    """Optimize and verify, then train beside the eager loop; every bit must agree after each step."""
+    (model, optimizer), (twin, twin_optimizer) = setting(prepare), setting(prepare)
+    step = optimized(model, loss_fn, optimizer, (batch(),), **kwargs)
+    for index in range(steps):
+        if between is not None:
+            between(index, model, optimizer)
+            between(index, twin, twin_optimizer)
+        mine, theirs = batch(), batch()
+        loss = step(mine)
+        torch.clear_autocast_cache()
+        expected = loss_fn(twin, theirs)
+        expected.backward()
+        twin_optimizer.step()
+        twin_optimizer.zero_grad()
+        assert torch.equal(loss, expected)
+        assert torch.equal(mine, theirs)
+        for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(a, b)
+    return step
+
+
+def test_a_batch_that_the_model_writes_in_place_is_written():
+    def loss_fn(model, x):
+        return squared(model, x.add_(1.0))
+
+    assert_as_eager(loss_fn=loss_fn)
+
+
+def test_autocast_around_the_whole_loop():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_as_eager()
+
+
+def clip_given(model, optimizer):
+    def clip(given, args, kwargs):
+        nn.utils.clip_grad_norm_(given.param_groups[0]["params"], 0.01)
+
+    optimizer.register_step_pre_hook(clip)
+
+
+def halve_gradient(model, optimizer):
+    model[0].weight.register_hook(lambda gradient: gradient * 0.5)
+
+
+def halve_after(model, optimizer):
+    def halve(parameter):
+        parameter.grad.mul_(0.5)
+
+    model[0].weight.register_post_accumulate_grad_hook(halve)
+
+
+@pytest.mark.parametrize("hook", [clip_given, halve_gradient, halve_after])
+def test_hooks_on_gradients_and_updates_are_verified_and_run(hook):
+    assert_as_eager(hook)
+
+
+@pytest.mark.parametrize("hook", [halve_gradient, halve_after])
+def test_a_hook_on_a_gradient_that_is_added_later_is_seen(hook):
+    def between(index, model, optimizer):
+        if index == 2:
+            hook(model, optimizer)
+
+    assert_as_eager(between=between, verify=False)
+
+
+def test_a_loss_that_closes_over_the_model_is_verified():
+    model, optimizer = setting()
+    step = optimized(model, lambda given, x: model(x).square().mean(), optimizer, (batch(),))
+    assert step.report.equal.ok
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_parameters_that_come_to_lie_otherwise_are_seen():
+    def between(index, model, optimizer):
+        if index == 1:
+            model[0].weight.data = model[0].weight.data.t().contiguous().t()
+
+    step = assert_as_eager(between=between, verify=False)
+    assert len(step._programs) == 2
+
+
+def test_parameters_that_come_to_share_memory_are_seen():
+    model, optimizer = setting()
+    model.append(nn.Linear(1, 1))
+    step = optimized(model, squared, optimizer, (batch(),), verify=False)
+    model[3].weight.data = model[2].bias.data.view(1, 1)
+    with pytest.raises(CaptureError, match="same memory"):
+        step(batch())
+
+
+def test_a_layer_replaced_in_the_optimizer_too():
+    model, optimizer = setting(momentum=0.9)
+    step = optimized(model, squared, optimizer, (batch(),), verify=False)
+    step(batch())
+    model[2] = nn.Linear(WIDTH, 1)
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+    before = model[2].weight.clone()
+    step(batch())
+    assert not torch.equal(before, model[2].weight)
+
+
+def test_an_array_in_the_batch_is_compared_by_its_elements():
+    def loss_fn(model, x, weights):
+        return squared(model, x) * float(weights.sum())
+
+    model, optimizer = setting(lr=0.0)
+    one, two = numpy.array([1.0, 2.0]), numpy.array([4.0, 2.0])
+    step = optimized(model, loss_fn, optimizer, (batch(), one), verify=False)
+    first = step(batch(), one.copy())
+    assert len(step._programs) == 1
+    assert step(batch(), two) == 2 * first
+
+
+@pytest.mark.parametrize("draw", [random.random, numpy.random.rand])
+def test_numbers_that_python_draws_are_refused(draw):
+    model, optimizer = setting()
+    with pytest.raises(CaptureError, match="draws from Python's"):
+        optimized(model, lambda m, x: squared(m, x) * draw(), optimizer, (batch(),))
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.settings = small(), type("Settings", (), {})()
+        self.settings.scale = 1.0
+
+    def forward(self, x):
+        return self.inner(x) * getattr(self.settings, "scale")  # noqa: B009
+
+
+def test_an_attribute_read_by_getattr_is_guarded():
+    torch.manual_seed(0)
+    model = Scaled()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    step = optimized(model, squared, optimizer, (batch(),), verify=False)
+    first = step(batch())
+    model.settings.scale = 2.0
+    assert step(batch()) == 4 * first
+
+
+def test_a_default_that_is_changed_is_guarded():
+    def loss_fn(model, x, weights={"scale": 1.0}):  # noqa: B006
+        return squared(model, x) * weights["scale"]
+
+    model, optimizer = setting(lr=0.0)
+    step = optimized(model, loss_fn, optimizer, (batch(),), verify=False)
+    first = step(batch())
+    loss_fn.__defaults__[0]["scale"] = 2.0
+    assert step(batch()) == 2 * first
+
+
+def test_views_made_in_place_whose_functional_overload_has_another_name():
+    def loss_fn(model, x):
+        return model(x).transpose_(0, 1).square().mean()
+
+    assert_as_eager(loss_fn=loss_fn)
+
+
+def test_an_operator_with_an_opaque_workspace_is_not_run_on_made_up_bytes():
+    from peakfold.bridge.runtime.profile import _takes_opaque
+
+    class Node:
+        class op:
+            name = "aten.mkldnn_rnn_layer_backward.default"
+
+    assert _takes_opaque(Node)
+
+
+def test_a_recurrent_layer_of_onednn_is_refused_and_runs_without_it():
+    model = nn.LSTM(WIDTH, 8, batch_first=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(4, 6, WIDTH)
+
+    def loss_fn(given, x):
+        return given(x)[0].square().mean()
+
+    with pytest.raises(CaptureError, match="mkldnn"):
+        capture_step(model, loss_fn, optimizer, (x,))
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert optimized(model, loss_fn, optimizer, (x,)).report.equal.ok
