@@ -1,6 +1,7 @@
 """What users' own code does around and inside a step."""
 
 import random
+import threading
 
 import numpy
 import pytest
@@ -230,3 +231,17 @@ def test_a_recurrent_layer_of_onednn_is_refused_and_runs_without_it():
         capture_step(model, loss_fn, optimizer, (x,))
     with torch.backends.mkldnn.flags(enabled=False):
         assert optimized(model, loss_fn, optimizer, (x,)).report.equal.ok
+
+
+def test_a_module_that_runs_in_another_thread_is_not_followed():
+    other = small()
+    x = batch()
+
+    def loss_fn(model, x):
+        worker = threading.Thread(target=lambda: other[0](torch.ones(1, WIDTH)))
+        worker.start()
+        worker.join()
+        return squared(model, x)
+
+    graph = capture_step(small(), loss_fn, None, (x,)).graph
+    assert all(node.origin.module in ("", "0", "1", "2") for node in graph.nodes)

@@ -3,6 +3,7 @@
 import linecache
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -106,6 +107,7 @@ class Places:
     stack: list[str] = field(default_factory=list)
     forward: dict[int, Origin] = field(default_factory=dict)
     last: Origin = field(default_factory=Origin)
+    thread: int = field(default_factory=threading.get_ident)
 
     def origin(self) -> Origin:
         """Return where the operator that runs now comes from."""
@@ -138,8 +140,11 @@ class Places:
             after.remove()
 
     def _enter(self, module: torch.nn.Module, inputs: object) -> None:
+        if threading.get_ident() != self.thread:
+            return
         above = self.stack[-1] if self.stack else ""
         self.stack.append(self.paths.get(id(module), above))
 
     def _leave(self, module: torch.nn.Module, inputs: object, output: object) -> None:
-        self.stack.pop()
+        if threading.get_ident() == self.thread:
+            self.stack.pop()
