@@ -1,4 +1,7 @@
-"""Simulated annealing towards the fastest plan within a target. Every plan is decoded exactly."""
+"""Simulated annealing towards the fastest plan within a target; `moves` makes the proposals.
+
+Every plan is decoded exactly.
+"""
 
 import numpy as np
 

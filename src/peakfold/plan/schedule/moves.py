@@ -35,7 +35,13 @@ def propose(
     feasible: bool,
     changed: Bytes,
 ) -> int:
-    """Change a few modes at random; return how many."""
+    """Change modes at random; return how many.
+
+    Above the target half of the proposals are of whole stretches: to get near the least bytes a stretch
+    must be dropped as one, for nothing is gained while some of it is kept.
+    """
+    if not feasible and draw(state, 2) == 0:
+        return _stretch(slots, modes, state, changed, 0)
     kind = draw(state, 100)
     count = 0
     if feasible:
@@ -120,23 +126,25 @@ def _shift(code: Code, slots: Slots, modes: Modes, state: Random, changed: Bytes
 
 @compiled
 def _stretch(slots: Slots, modes: Modes, state: Random, changed: Bytes, count: int) -> int:
-    """Give one mode to all that a stretch of steps makes and later ones read.
+    """Give one mode to all that a stretch of steps makes and steps some way behind it read.
 
-    The mode is to keep it, to hold it once it was computed again, or to hold it from the first of its
-    readers behind the stretch on, so that a pass over it on the way to others does not stay.
+    The mode is to keep it, to hold it once it was computed again, or to hold it from the first of these
+    readers on, so that a pass over it on the way to others does not stay. What is read right behind the
+    stretch is left alone: its own value would be computed again at once.
     """
     slot = slots.choices[draw(state, len(slots.choices))]
     low = slots.begin[slot]
     high = low + (1 << (2 + draw(state, 6)))
+    far = high + (1 << (1 + draw(state, 8)))
     first = slots.end[slot]
     for other in slots.choices:
-        if low <= slots.begin[other] < high and high <= slots.end[other] and other < slots.gaps:
+        if low <= slots.begin[other] < high and far <= slots.end[other] and other < slots.gaps:
             first = min(first, slots.end[other])
     kind = draw(state, 4)
     mode = SINCE + first if kind >= 2 else kind
     least = slots.nbytes[slot] // (1 << (2 * draw(state, 4)))
     for other in slots.choices:
-        inside = low <= slots.begin[other] < high and high <= slots.end[other]
+        inside = low <= slots.begin[other] < high and far <= slots.end[other]
         if inside and other < slots.gaps and slots.nbytes[other] >= least:
             count = set_mode(modes, changed, count, other, mode)
     return count
