@@ -72,6 +72,12 @@ def test_the_lowest_peak_is_near_the_bound():
     assert found.peak_bytes <= bound + 2 * KB
 
 
+def test_whole_stretches_are_dropped_near_the_least_bytes():
+    graph = chain(24)
+    found = planner.optimize(graph, even(graph), latency=1000.0, iterations=40_000)
+    assert found.peak_bytes <= found.lower_bound_bytes + 2.1 * KB
+
+
 def test_a_time_limit_is_kept():
     graph = chain(8)
     found = planner.optimize(graph, even(graph), latency=27.0, iterations=20_000)
