@@ -313,6 +313,42 @@ def test_two_optimizations_at_once_share_one_cache(tmp_path):
     assert all(peak <= budget for peak in found)
 
 
+def test_two_threads_that_optimize_take_turns():
+    settings = [setting(), setting(torch.optim.AdamW)]
+    peaks = []
+
+    def work(mine):
+        report = optimized(*mine, memory="80%", verify=True).report
+        peaks.append(report.optimized.peak_bytes <= report.limits.memory_bytes)
+
+    workers = [threading.Thread(target=work, args=(mine,)) for mine in settings]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert peaks == [True, True]
+
+
+def test_what_is_drawn_again_takes_no_bytes_that_were_not_predicted():
+    model, loss_fn, optimizer, _ = setting()
+    step = optimized(model, loss_fn, optimizer, (torch.randn(352, 32),), memory=303_000, verify=True)
+    assert "generator=" in step.source
+    assert step.report.optimized.peak_bytes == step.report.optimized.predicted_peak_bytes
+
+
+def test_a_proof_is_kept_for_the_same_program_weights_and_batch_alone():
+    mine = setting()
+    reports = [optimized(*mine, memory="70%", verify=True).report for _ in range(2)]
+    assert reports[1].equal == reports[0].equal
+    assert not any("from before" in note for note in reports[0].notes)
+    assert any("from before" in note for note in reports[1].notes)
+    with torch.no_grad():
+        next(mine[0].parameters()).add_(1.0)
+    again = optimized(*mine, memory="70%", verify=True).report
+    assert again.equal.ok
+    assert not any("from before" in note for note in again.notes)
+
+
 def test_a_corrupt_saved_step_is_refused(tmp_path):
     model, _, optimizer, _ = setting()
     (tmp_path / "step.zip").write_bytes(b"not a zip")

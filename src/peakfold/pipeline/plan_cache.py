@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -75,8 +76,12 @@ def _moved_aside(path: Path) -> str:
 
 
 def store(folder: Path, key: str, graph: Graph, kept: Kept) -> str | None:
-    """Write a plan aside, then rename it; return what went wrong, or None."""
-    entry = {**asdict(kept), "plan": print_plan(kept.plan, graph)}
+    """Keep a plan; return what went wrong, or None."""
+    return write_entry(folder, key, {**asdict(kept), "plan": print_plan(kept.plan, graph)}, "the plan")
+
+
+def write_entry(folder: Path, key: str, entry: Mapping[str, object], what: str) -> str | None:
+    """Write an entry aside, then rename it; return what went wrong, or None."""
     aside = ""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,5 +92,5 @@ def store(folder: Path, key: str, graph: Graph, kept: Kept) -> str | None:
     except OSError as error:
         if aside:
             Path(aside).unlink(missing_ok=True)
-        return f"the plan could not be kept for the next time: {error.strerror or error}"
+        return f"{what} could not be kept for the next time: {error.strerror or error}"
     return None

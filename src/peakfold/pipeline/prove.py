@@ -13,6 +13,7 @@ from peakfold.bridge.runtime.verify import Observed, Precision, Target, copied, 
 from peakfold.errors import PeakfoldError
 from peakfold.pipeline.batch import first_rows, rows_of
 from peakfold.pipeline.program import Program, emit_plan
+from peakfold.pipeline.proof_cache import Proof
 from peakfold.pipeline.task import Task
 from peakfold.pipeline.transfer import transfer
 from peakfold.report.model import Equality
@@ -86,7 +87,14 @@ def seconds(task: Task, programs: Mapping[str, Program]) -> dict[str, float]:
         )
 
 
-def equal(task: Task, program: Program, eager: Observed, found: Observed, batch: str = "full") -> Equality:
+def equal(
+    task: Task,
+    program: Program,
+    eager: Observed,
+    found: Observed,
+    batch: str = "full",
+    known: Proof | None = None,
+) -> Equality:
     """Compare a program with eager over several steps, in the working precision and in float64.
 
     Args:
@@ -95,8 +103,12 @@ def equal(task: Task, program: Program, eager: Observed, found: Observed, batch:
         eager: what eager left in the working precision.
         found: what the program left.
         batch: what the report says about the batch.
+        known: what the comparison in float64 came to before, for the same program and tensors.
     """
     working = judge(eager, found, batch=batch)
+    if known is not None:
+        worst, ok = max(known.max_error, working.max_error), known.max_error <= known.bound
+        return Equality(working.ok and ok, worst, known.bound, batch, STEPS, working.bit_equal)
     double = _double_program(task, program)
     if double is None:
         return Equality(working.ok, working.max_error, working.bound, batch, STEPS, working.bit_equal)

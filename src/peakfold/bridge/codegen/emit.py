@@ -73,7 +73,7 @@ def emit(
             "import torch",
             "",
             *(f"{functions[name]} = {operators.reference(name)}" for name in sorted(frame.used)),
-            *(REDRAW if streams.repeats else ()),
+            *(REDRAW if streams.needs_redraw else ()),
             "",
             "",
             "@torch.no_grad()",

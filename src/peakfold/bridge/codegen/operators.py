@@ -31,6 +31,16 @@ def returns_sequence(name: str) -> bool:
     return len(returns) > 1 or (len(returns) == 1 and isinstance(returns[0].type, torch.ListType))
 
 
+def takes_generator(name: str) -> bool:
+    """Return whether the operator can be told which generator to draw from.
+
+    Example:
+        >>> takes_generator("aten.bernoulli.p"), takes_generator("aten.native_dropout.default")
+        (True, False)
+    """
+    return any(argument.name == "generator" for argument in overload(name)._schema.arguments)
+
+
 def targets(name: str, names: list[str]) -> str:
     """Return the left side of an assignment that gives each output a name; a list is unpacked.
 

@@ -1,13 +1,15 @@
 """Random operators that run again: the same numbers, and the stream where eager leaves it.
 
 First runs stand in program order and draw from torch's own generator. The generator is copied before
-the first draw of a node that runs again; the second run draws from that copy's state, and the stream
-then goes on where it was. A copy of a generator is no tensor and takes no device memory.
+the first draw of a node that runs again; a later run draws from that copy. A copy of a generator is no
+tensor and takes no device memory. An operator that cannot be told its generator draws from torch's own,
+set to the copy's state for as long; that moves the state through a tensor of some kilobytes.
 """
 
 from collections.abc import Iterator
 
 from peakfold.bridge.codegen.names import Namer
+from peakfold.bridge.codegen.operators import takes_generator
 from peakfold.bridge.codegen.writer import INDENT
 from peakfold.ir.graph import Graph, Node
 from peakfold.ir.plan import Compute, Run, Schedule
@@ -40,6 +42,11 @@ class Streams:
         self._graph = graph
         self._states = {node: namer.stream(graph.node[node]) for node in self.repeats}
 
+    @property
+    def needs_redraw(self) -> bool:
+        """Whether some node that runs again cannot be told its generator."""
+        return any(not takes_generator(self._graph.node[node].op.name) for node in self.repeats)
+
     def prologue(self) -> Iterator[str]:
         """Yield a line for each generator that is drawn from again."""
         nodes = [self._graph.node[node] for node in self.repeats]
@@ -56,8 +63,13 @@ class Streams:
         """Return the function and the arguments with which a run is called."""
         if run.k == 0 or run.node not in self.repeats:
             return function, arguments
+        state = self._states[run.node]
+        if takes_generator(self._graph.node[run.node].op.name):
+            copy = state if run.k == self.repeats[run.node] else f"{state}.clone_state()"
+            kept = [argument for argument in arguments if not argument.startswith("generator=")]
+            return function, [*kept, f"generator={copy}"]
         generator = _generator(_device(self._graph.node[run.node]))
-        return "redraw", [generator, self._states[run.node], function, *arguments]
+        return "redraw", [generator, state, function, *arguments]
 
     def after(self, run: Run) -> Iterator[str]:
         """Yield the line that drops the copy after the last run."""

@@ -1,0 +1,76 @@
+"""Proofs that were made before, by everything that decides them, and one measured ratio beside each.
+
+The comparison in float64 runs both programs on the same weights and batch: whoever asks again for the
+very same program, weights, batch and machine gets the same answer, and need not wait for it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch.utils import _pytree as pytree
+
+from peakfold.bridge.runtime.profile import machine
+from peakfold.pipeline.plan_cache import write_entry
+from peakfold.pipeline.program import Program
+from peakfold.pipeline.task import Task
+
+FORMAT = 1
+ROWS = 1 << 20
+"""Elements of a tensor that are hashed at once."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was found.
+
+    Attributes:
+        max_error: largest error in float64, relative to its own scale.
+        bound: what it may be.
+        plain_over_eager: measured seconds of the program without recomputation over eager's.
+    """
+
+    max_error: float
+    bound: float
+    plain_over_eager: float | None
+
+
+def key_of(task: Task, program: Program) -> str:
+    """Return a key of the program, every tensor that it starts from, and the machine."""
+    here = machine(torch.get_num_threads())
+    state = hashlib.sha256(f"{FORMAT} {here} {program.source}".encode())
+    for tensor in _tensors(task):
+        state.update(f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}".encode())
+        flat = tensor.detach().cpu().reshape(-1)
+        for start in range(0, flat.numel(), ROWS):
+            state.update(flat[start : start + ROWS].view(torch.uint8).numpy().tobytes())
+    return state.hexdigest()[:24]
+
+
+def _tensors(task: Task) -> Iterator[torch.Tensor]:
+    yield from task.model.parameters()
+    yield from task.model.buffers()
+    held = [] if task.optimizer is None else list(task.optimizer.state.values())
+    for leaf in pytree.tree_leaves((held, task.batch)):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+
+
+def load(folder: Path, key: str) -> Proof | None:
+    """Return the proof of a key; None where there is none that can be read."""
+    try:
+        found = json.loads((folder / f"{key}.json").read_text())
+        ratio = found["plain_over_eager"]
+        return Proof(
+            float(found["max_error"]), float(found["bound"]), None if ratio is None else float(ratio)
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def store(folder: Path, key: str, proof: Proof) -> str | None:
+    """Keep a proof; return what went wrong, or None."""
+    return write_entry(folder, key, asdict(proof), "the proof")
