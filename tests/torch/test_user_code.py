@@ -245,3 +245,20 @@ def test_a_module_that_runs_in_another_thread_is_not_followed():
 
     graph = capture_step(small(), loss_fn, None, (x,)).graph
     assert all(node.origin.module in ("", "0", "1", "2") for node in graph.nodes)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_hook_that_clips_values_of_the_models_own_parameters(optimizer):
+    models = [small(), small()]
+    optimizers = [optimizer(model.parameters(), lr=0.1) for model in models]
+    for model, own in zip(models, optimizers, strict=True):
+        own.register_step_pre_hook(
+            lambda o, a, k, model=model: nn.utils.clip_grad_value_(model.parameters(), 1e-4)
+        )
+    step = optimized(models[0], squared, optimizers[0], (batch(),))
+    for _ in range(3):
+        step(batch())
+        squared(models[1], batch()).backward()
+        optimizers[1].step()
+        optimizers[1].zero_grad()
+    assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))

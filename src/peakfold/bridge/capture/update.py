@@ -4,7 +4,7 @@ The algorithm is the user's: ``type(optimizer).step`` runs on a shadow of the op
 fake parameters and recorded numbers. So every operator of the update is eager's, in eager's order.
 """
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,6 +163,13 @@ def _copy(
     return copy
 
 
+def _without_hooks(copy: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return the copy for a step on the side, which is no step of the user's."""
+    copy._optimizer_step_pre_hooks = OrderedDict()
+    copy._optimizer_step_post_hooks = OrderedDict()
+    return copy
+
+
 def _recorded(group: Group, index: int, fakes: Mapping[int, torch.Tensor], tape: Tape) -> Group:
     made: Group = {}
     for key, value in group.items():
@@ -283,9 +290,7 @@ def _missing(
         return (), ()
     fills = _Fills()
     state: dict[torch.Tensor, Any] = {param: _FirstValues(fills) for param in fresh}
-    copy = _copy(optimizer, groups, state)
-    copy._optimizer_step_pre_hooks = type(optimizer._optimizer_step_pre_hooks)()
-    copy._optimizer_step_post_hooks = type(optimizer._optimizer_step_post_hooks)()
+    copy = _without_hooks(_copy(optimizer, groups, state))
     with _disable_current_modes(), tape.fake, fills, torch.no_grad():
         _run(copy)
     names = _names(optimizer, module)
@@ -375,7 +380,7 @@ def mirrored(
     fresh = [p for group in groups for p in group["params"] if not state.get(p)]
     for parameter in fresh:
         parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
-    first = _copy(optimizer, groups, copy.state)
+    first = _without_hooks(_copy(optimizer, groups, copy.state))
     first.state = copy.state
     with _Fills(), torch.no_grad():
         _run(first)
