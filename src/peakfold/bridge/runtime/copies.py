@@ -2,7 +2,7 @@
 
 import copy
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -10,7 +10,8 @@ import torch
 def copies(parts: tuple[object, ...]) -> tuple[object, ...]:
     """Return deep copies that belong together, hooks of parameters and optimizers included.
 
-    A function that closes over one of the originals, or reads it as a global, gets the copy instead.
+    A function that closes over one of the originals, reads it as a global, or has it as a default of an
+    argument, gets the copy instead.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)
@@ -53,16 +54,23 @@ def _rebound(thing: object, memo: Mapping[int, object]) -> object:
         return thing
     cells = tuple(_cell(cell, memo) for cell in thing.__closure__ or ())
     names = [name for name in thing.__code__.co_names if id(thing.__globals__.get(name)) in memo]
-    if not names and cells == (thing.__closure__ or ()):
+    defaults = tuple(memo.get(id(value), value) for value in thing.__defaults__ or ())
+    keywords = {name: memo.get(id(value), value) for name, value in (thing.__kwdefaults__ or {}).items()}
+    same = cells == (thing.__closure__ or ()) and _alike(defaults, thing.__defaults__ or ())
+    if not names and same and _alike(keywords.values(), (thing.__kwdefaults__ or {}).values()):
         return thing
     table = (
         thing.__globals__
         if not names
         else thing.__globals__ | {name: memo[id(thing.__globals__[name])] for name in names}
     )
-    made = types.FunctionType(thing.__code__, table, thing.__name__, thing.__defaults__, cells)
-    made.__kwdefaults__ = thing.__kwdefaults__
+    made = types.FunctionType(thing.__code__, table, thing.__name__, defaults or None, cells)
+    made.__kwdefaults__ = keywords or None
     return made
+
+
+def _alike(left: Iterable[object], right: Iterable[object]) -> bool:
+    return all(a is b for a, b in zip(left, right, strict=True))
 
 
 def _cell(cell: types.CellType, memo: Mapping[int, object]) -> types.CellType:
