@@ -18,7 +18,7 @@ PIP_INSTALL := $(PIP) install $(if $(CI),--quiet) --constraint constraints.txt
 # one thread a process: the tests count bytes and compare bits, several processes share the cores
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help venv demo test lint format types layers docs check clean
+.PHONY: help venv demo test lint format types layers docs check recompile clean
 
 help:
 	@sed -n 's/^#   /  /p' Makefile
@@ -61,6 +61,10 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
 
 check: lint types layers test docs
+
+# numba keeps compiled functions by their own file; after an edit in one that others inline, compile all anew
+recompile:
+	find src -name '*.nbi' -delete -o -name '*.nbc' -delete
 
 clean:
 	rm -rf .venv docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
