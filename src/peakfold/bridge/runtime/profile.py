@@ -145,8 +145,12 @@ _OPAQUE = frozenset(("workspace", "reserve", "reserveSpace"))
 
 
 def _takes_opaque(node: Node) -> bool:
-    """Whether an operator would crash on made-up operands."""
-    return any(argument.name in _OPAQUE for argument in overload(node.op.name)._schema.arguments)
+    """Whether an operator would crash on made-up operands; one that torch does not know cannot be asked."""
+    try:
+        arguments = overload(node.op.name)._schema.arguments
+    except PlanError:
+        return True
+    return any(argument.name in _OPAQUE for argument in arguments)
 
 
 def _hidden_bytes(graph: Graph, nodes: Mapping[str, Node], maker: Maker) -> dict[str, int]:
