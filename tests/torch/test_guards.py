@@ -1,5 +1,6 @@
 """A captured program is replayed only where it is the user's; the reason is said in words."""
 
+import gc
 import sys
 import types
 from dataclasses import dataclass
@@ -249,3 +250,25 @@ def test_gradients_alone_do_not_look_at_grad(program):
     guards = capture_step(program.model, make(), None, program.batch).guards
     gradient(program)
     assert guards.check(program.model, None, program.batch) is None
+
+
+COLLECTIONS = 0
+
+
+def _count(phase, info):
+    global COLLECTIONS
+    COLLECTIONS += 1
+
+
+def test_what_a_garbage_collection_runs_is_no_code_of_the_model():
+    model = torch.nn.Linear(3, 1)
+    gc.callbacks.append(_count)
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        captured = capture_step(model, lambda m, x: m(x).sum(), None, (torch.ones(2, 3),))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(_count)
+    _count("start", {})
+    assert captured.guards.check(model, None, (torch.ones(2, 3),)) is None

@@ -1,6 +1,7 @@
 """What Python the model's code reads: globals, closures and attributes that decide what it computes."""
 
 import cProfile
+import gc
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -53,7 +54,10 @@ class ExecutedCode:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note the code that starts to run inside; torch's own does not count."""
+        """Note the code that starts to run inside; torch's own does not count.
+
+        No garbage is collected meanwhile: what runs then is not called by the model.
+        """
         ran = self.ran
         before = sys.getprofile()
 
@@ -61,11 +65,15 @@ class ExecutedCode:
             if event == "call" and frame.f_code not in ran and is_model_code(frame.f_code):
                 ran[frame.f_code] = frame.f_globals
 
+        collecting = gc.isenabled()
+        gc.disable()
         sys.setprofile(note)
         try:
             yield
         finally:
             _set_profiler(before)
+            if collecting:
+                gc.enable()
 
     @property
     def names(self) -> frozenset[str]:
