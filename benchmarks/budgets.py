@@ -88,7 +88,8 @@ def _is_within(measured: Row, budget: int) -> bool:
 
 def _measured(case: Case, known: _Known, program: Program, curve: bool) -> Row:
     call = planned_call(case.task, program)
-    measured = peak_bytes(call, warmup=0, resident=case.task.resident)
+    constants = case.captured.binding.constants
+    measured = peak_bytes(call, warmup=0, resident=lambda: case.task.resident(constants))
     row: Row = {
         "predicted_peak_bytes": program.timeline.peak,
         "peak_bytes": measured.peak_bytes,
@@ -105,6 +106,6 @@ def _curve(case: Case, program: Program) -> Row:
     bound = compiled(case.captured, program.plan, "", task.model, task.optimizer, task.batch)
     tensors, scalars = Binder(bound, task.subject).fetch(pytree.tree_leaves(arguments(task.batch)))
     step = lambda: function(tensors, scalars, mark)  # type: ignore[call-arg]  # noqa: E731
-    found, expected = live_curve(step, task.resident()), program.timeline.live
+    found, expected = live_curve(step, task.resident(case.captured.binding.constants)), program.timeline.live
     equal = sum(a == b for a, b in zip(found, expected, strict=False))
     return {"steps": len(expected), "marks": len(found), "equal_steps": equal}
