@@ -145,12 +145,12 @@ def tabulate(graph: Graph, costs: Costs) -> Tables:
         graph=graph,
         nodes=np.array([node.id for node in steps], np.int32),
         storages=storages,
-        operand_begin=_begins(operands),
-        operands=_flat(operands),
-        output_begin=_begins(outputs),
-        outputs=_flat(outputs),
-        user_begin=_begins(users),
-        users=_flat(users),
+        operand_begin=begins(operands),
+        operands=flat(operands),
+        output_begin=begins(outputs),
+        outputs=flat(outputs),
+        user_begin=begins(users),
+        users=flat(users),
         nbytes=np.array([graph.nbytes(owner) for owner in storages], np.int64),
         producer=producer,
         host_number=np.array([not isinstance(graph.type(owner), TensorType) for owner in storages], np.bool_),
@@ -164,9 +164,9 @@ def tabulate(graph: Graph, costs: Costs) -> Tables:
         update=np.array([node.origin.phase == "update" for node in steps], np.bool_),
         host=np.array([node.is_host for node in steps], np.bool_),
         pure=np.array([node.op.pure for node in steps], np.bool_),
-        reuse_begin=_begins(pairs),
-        reuse_output=_flat([[index[output] for output, _ in row] for row in pairs]),
-        reuse_operand=_flat([[storage(operand) for _, operand in row] for row in pairs]),
+        reuse_begin=begins(pairs),
+        reuse_output=flat([[index[output] for output, _ in row] for row in pairs]),
+        reuse_operand=flat([[storage(operand) for _, operand in row] for row in pairs]),
     )
 
 
@@ -188,9 +188,11 @@ def _unique(items: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(items))
 
 
-def _begins(rows: Sequence[Sequence[object]]) -> Ints:
+def begins(rows: Sequence[Sequence[object]]) -> Ints:
+    """Return where each row begins when all are put end to end, and where the last ends."""
     return np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
 
 
-def _flat(rows: Sequence[Sequence[int]]) -> Ints:
+def flat(rows: Sequence[Sequence[int]]) -> Ints:
+    """Return the rows put end to end."""
     return np.array([item for row in rows for item in row], np.int32)

@@ -1,12 +1,11 @@
 """What decoding reads and writes: a frame as plain arrays, and room to work in."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from peakfold.plan.schedule.arrays import Bytes, Flags, Floats, Ints
+from peakfold.plan.schedule.arrays import Bytes, Flags, Floats, Ints, begins, flat
 from peakfold.plan.schedule.chains import chain
 from peakfold.plan.schedule.frame import Frame
 
@@ -127,8 +126,8 @@ def encode(frame: Frame, updates: str = "early", reuse: bool = True) -> Code:
         rank=frame.rank,
         need_begin=frame.need_begin,
         need=frame.need,
-        made_begin=_begins(made),
-        made=_flat(made),
+        made_begin=begins(made),
+        made=flat(made),
         use_begin=frame.use_begin,
         use_gap=frame.use_gap,
         gaps=frame.gaps,
@@ -140,18 +139,18 @@ def encode(frame: Frame, updates: str = "early", reuse: bool = True) -> Code:
         way_output=tables.reuse_output,
         way_operand=tables.reuse_operand,
         kept=tables.is_output & (tables.producer >= 0),
-        state_begin=_begins(state),
-        state=_flat(state),
+        state_begin=begins(state),
+        state=flat(state),
         pair_new=np.array([new for _, new in pairs], np.int32),
         pair_maker=np.array(makers, np.int32),
         pair_head=np.array(heads, np.int32),
-        chain_begin=_begins(chains),
-        chain=_flat(chains),
+        chain_begin=begins(chains),
+        chain=flat(chains),
         target_pair=np.array([pair_of[target.old] for target in targets], np.int32),
-        target_begin=_begins([target.producers for target in targets]),
-        target_maker=_flat([target.producers for target in targets]),
-        cone_begin=_begins([target.cone for target in targets]),
-        cone=_flat([target.cone for target in targets]),
+        target_begin=begins([target.producers for target in targets]),
+        target_maker=flat([target.producers for target in targets]),
+        cone_begin=begins([target.cone for target in targets]),
+        cone=flat([target.cone for target in targets]),
         late=np.array(sorted(np.flatnonzero(frame.late), key=lambda s: int(frame.rank[s])), np.int32),
         early=updates == "early",
         reuse=reuse,
@@ -185,11 +184,3 @@ def scratch(code: Code) -> Scratch:
         head=ints(code.capacity + 1),
         link=ints(max(pairs, len(code.target_pair))),
     )
-
-
-def _begins(rows: Sequence[Sequence[int]]) -> Ints:
-    return np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
-
-
-def _flat(rows: Sequence[Sequence[int]]) -> Ints:
-    return np.array([item for row in rows for item in row], np.int32)

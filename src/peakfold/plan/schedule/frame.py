@@ -18,7 +18,7 @@ import numpy as np
 
 from peakfold.errors import PlanError
 from peakfold.ir.plan import Plan, Recompute
-from peakfold.plan.schedule.arrays import Flags, Ints, Tables
+from peakfold.plan.schedule.arrays import Flags, Ints, Tables, begins, flat
 
 KEEP, HOLD, DROP, SINCE = 0, 1, 2, 3
 
@@ -119,11 +119,11 @@ def frame(tables: Tables, order: Sequence[int] = ()) -> Frame:
         base=base,
         rank=rank,
         late=late,
-        need_begin=_begins(needs),
-        need=_flat(needs),
+        need_begin=begins(needs),
+        need=flat(needs),
         need_gap=np.array(gaps, np.int32),
-        use_begin=_begins(uses),
-        use_gap=_flat(uses),
+        use_begin=begins(uses),
+        use_gap=flat(uses),
         gap_producer=np.array([pair[0] for pair in gap_of], np.int32),
         gap_user=np.array([pair[1] for pair in gap_of], np.int32),
         droppable=_droppable(tables, late, needs),
@@ -252,11 +252,3 @@ def _target(frame: Frame, step: int, old: int) -> Target:
 def _row(begin: Ints, items: Ints, row: int) -> list[int]:
     found: list[int] = items[begin[row] : begin[row + 1]].tolist()
     return found
-
-
-def _begins(rows: Sequence[Sequence[int]]) -> Ints:
-    return np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
-
-
-def _flat(rows: Sequence[Sequence[int]]) -> Ints:
-    return np.array([item for row in rows for item in row], np.int32)
