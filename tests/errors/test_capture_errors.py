@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from peakfold.bridge.capture import capture_inference, capture_step
 from peakfold.errors import CaptureError
@@ -241,14 +240,6 @@ def test_counters_in_python():
         "  next: make it a buffer (register_buffer), or count outside of the model"
     )
     assert model.calls == 3
-
-
-def test_batch_norm_in_a_checkpoint():
-    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
-    for reentrant in (True, False):
-        text = message(lambda m, x, y, r=reentrant: F.mse_loss(checkpoint(m, x, use_reentrant=r), y), model)
-        assert text.startswith("capture: a checkpointed function writes into buffers, which torch then does")
-        assert text.endswith("next: remove torch.utils.checkpoint: recomputation is planned for you")
 
 
 def test_code_that_fails_by_itself():

@@ -242,7 +242,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         pure = SILENT[func]
         new_mean, new_variance = Geometry.of(mean).empty(), Geometry.of(variance).empty()
         outputs = [*_tensors(result), new_mean, new_variance]
-        node = self._record(pure, (x, weight, bias, mean, variance, training, momentum, epsilon), {}, outputs)
+        given = (x, weight, bias, mean, variance, training, momentum, epsilon)
+        plain = tuple(argument(arg, self.tape) for arg in given)
+        before = self.tape.replay.find_batch_norm(self.tape.nodes, plain)
+        node = self._record(pure, given, {}, outputs)
+        if before >= 0:  # the statistics are new, what is normalized is not
+            for index, output in enumerate(outputs[:3]):
+                assert output is not None
+                self.tape.storages.whole(output, Value(before, index))
         self.tape.write(mean, Value(node, 3), new_mean)
         self.tape.write(variance, Value(node, 4), new_variance)
         return result

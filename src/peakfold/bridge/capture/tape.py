@@ -11,6 +11,7 @@ from peakfold.bridge.capture.arguments import argument, ordered, recognised, ten
 from peakfold.bridge.capture.functional import NEW, draws, inverse
 from peakfold.bridge.capture.host import HostBook, HostNumber
 from peakfold.bridge.capture.places import Places, model_line
+from peakfold.bridge.capture.replay import Replay
 from peakfold.bridge.capture.storage import HOLE, Geometry, Storages, View, ViewCall, fill
 from peakfold.errors import CaptureError
 from peakfold.ir.graph import Arg, Input, Kind, Node, Op, State, Value
@@ -38,6 +39,7 @@ class Tape:
         stand_ins: fake tensor of each constant, by id of the real one.
         input_writes: how often a graph input has been written.
         drawn: operators so far that took random numbers.
+        replay: what runs again stands for what ran first.
     """
 
     fake: FakeTensorMode
@@ -52,6 +54,7 @@ class Tape:
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)
     input_writes: int = 0
     drawn: int = 0
+    replay: Replay = field(default_factory=Replay)
     _ids: int = 0
 
     def _new_id(self) -> int:
@@ -240,9 +243,12 @@ class Tape:
         types: tuple[TensorType | ScalarType, ...],
         aliases: tuple[Value | None, ...],
     ) -> Value:
-        """Record a node and return its first output."""
+        """Record a node and return its first output; where it runs again, of the node that ran first."""
         stream = self.drawn if op.random else None
         self.drawn += op.random
+        before = self.replay.find(self.nodes, op, args, kwargs, stream)
+        if before >= 0:
+            return Value(before)
         node = Node(self._new_id(), "", op, args, kwargs, types, aliases, stream, self.places.origin())
         self.nodes.append(node)
         return Value(node.id)

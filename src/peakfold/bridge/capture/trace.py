@@ -9,8 +9,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from peakfold.bridge.capture import batches
+from peakfold.bridge.capture.averages import cumulative_averages
 from peakfold.bridge.capture.binding import BatchLeaf, BufferOf, Parameter, Source, Verbatim
-from peakfold.bridge.capture.checkpoints import plain_checkpoints
+from peakfold.bridge.capture.checkpoints import checkpoints_once
 from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
 from peakfold.bridge.capture.guards import Ambient
 from peakfold.bridge.capture.places import Places
@@ -120,7 +121,8 @@ class Trace:
         with ExitStack() as stack:
             stack.enter_context(_without_log())
             stack.enter_context(self.module.swapped())
-            stack.enter_context(plain_checkpoints(self.tape))
+            stack.enter_context(checkpoints_once(self.tape))
+            stack.enter_context(cumulative_averages(self.tape))
             stack.enter_context(self.tape.places.following())
             stack.enter_context(self.tape.fake)
             stack.enter_context(Recorder(self.tape))

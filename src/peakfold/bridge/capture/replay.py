@@ -1,0 +1,94 @@
+"""What runs a second time in a program, and stands for what ran the first time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from peakfold.bridge.capture.places import model_line
+from peakfold.errors import CaptureError
+from peakfold.ir.graph import Arg, Node, Op
+
+if TYPE_CHECKING:
+    from peakfold.bridge.capture.tape import Tape
+
+_BATCH_NORM = "aten._native_batch_norm_legit_functional.default"
+_STATISTICS = (3, 4, 6)
+"""Places of running mean, running variance and momentum: in training the output depends on none of them."""
+
+
+@dataclass(eq=False)
+class Replay:
+    """Finds the node that computed the same before, while something runs again.
+
+    Attributes:
+        depth: how many functions run again now, one inside the other; 0 for none.
+    """
+
+    depth: int = 0
+    _keep: bool = False
+    _seen: dict[str, int] = field(default_factory=dict)
+    _indexed: int = 0
+
+    @contextmanager
+    def again(self, tape: "Tape", drawn: int | None) -> Iterator[None]:
+        """Have nodes inside stand for earlier ones where they compute the same.
+
+        Args:
+            tape: what is recorded.
+            drawn: position in the random stream at which the function ran first, None where the numbers
+                are not drawn from there again.
+        """
+        keep, now = self._keep, tape.drawn
+        self.depth += 1
+        if drawn is not None:
+            self._keep, tape.drawn = True, drawn
+        try:
+            yield
+        finally:
+            self.depth -= 1
+            if drawn is not None:
+                self._keep, tape.drawn = keep, now
+
+    def find(self, nodes: list[Node], op: Op, args: tuple[Arg, ...], kwargs: object, stream: object) -> int:
+        """Return the id of the node that computed the same, -1 for none.
+
+        Raises:
+            CaptureError: it draws numbers again, for other operands than before.
+        """
+        if not self.depth:
+            return -1
+        self._index(nodes)
+        found = self._seen.get(_key(op, args, kwargs, stream), -1) if op.pure or op.random else -1
+        if found < 0 and op.random and self._keep:
+            raise CaptureError(
+                stage="capture",
+                what="a checkpointed function draws its random numbers again for other values",
+                where=model_line(),
+                expected="a checkpointed function that computes the same each time",
+                hint="remove torch.utils.checkpoint: recomputation is planned for you",
+            )
+        return found
+
+    def find_batch_norm(self, nodes: list[Node], args: tuple[Arg, ...]) -> int:
+        """Return the id of the batch normalization of the same values, with any statistics; -1 for none."""
+        if not self.depth:
+            return -1
+        self._index(nodes)
+        return self._seen.get(_key(Op(_BATCH_NORM), _without_statistics(args), (), None), -1)
+
+    def _index(self, nodes: list[Node]) -> None:
+        for node in nodes[self._indexed :]:
+            if node.op.name == _BATCH_NORM and node.args[5]:
+                self._seen.setdefault(_key(node.op, _without_statistics(node.args), (), None), node.id)
+            self._seen.setdefault(_key(node.op, node.args, node.kwargs, node.stream), node.id)
+        self._indexed = len(nodes)
+
+
+def _key(op: Op, args: tuple[Arg, ...], kwargs: object, stream: object) -> str:
+    """Return a text that tells -0.0 from 0.0 and 1 from True."""
+    return f"{op.name} {args!r} {kwargs!r} {stream}"
+
+
+def _without_statistics(args: tuple[Arg, ...]) -> tuple[Arg, ...]:
+    return tuple("" if place in _STATISTICS else arg for place, arg in enumerate(args))
