@@ -75,6 +75,9 @@ SeedOf = Annotated[
 PlanOf = Annotated[
     Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, do not search.")
 ]
+RewriteOf = Annotated[
+    bool, typer.Option("--rewrite/--no-rewrite", help="Rewrite the graph first, where every bit stays.")
+]
 OutOf = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
 ]
@@ -107,11 +110,12 @@ def optimize(
     rng: RngOf = "eager",
     seed: SeedOf = 0,
     plan: PlanOf = None,
+    rewrite: RewriteOf = True,
     out: OutOf = None,
     json: JsonOf = None,
 ) -> None:
     """Fit a step into a budget, prove it equal, and show where the memory went."""
-    chosen = _chosen(target, size, optimizer, device, seed, rng)
+    chosen = _chosen(target, size, optimizer, device, seed, rng) | ({} if rewrite else {"rewrite": "no"})
     text = None if plan is None else calls.read_plan(plan)
     limits = (memory, latency, time_budget, iterations)
     _optimize(chosen, limits, text, Output(json, out))
@@ -279,6 +283,7 @@ def _run(chosen: dict[str, str], limits: Limits, plan: str | None, output: Outpu
         device=chosen["device"],
         plan=plan,
         name=chosen["target"],
+        rewrite=chosen.get("rewrite") != "no",
     )
     with Reporter(output.progress) as progress, output.alone():
         report = calls.optimize(chosen, asked, progress)

@@ -36,6 +36,7 @@ def optimize_step(
     *,
     scaler: torch.amp.GradScaler | None = None,
     clip_grad_norm: float | None = None,
+    rewrite: bool = True,
     progress: Progress = silent,
 ) -> Step:
     """Return a step that replaces ``loss.backward(); optimizer.step(); optimizer.zero_grad()``.
@@ -55,6 +56,7 @@ def optimize_step(
         verify: run both programs, compare and measure.
         scaler: a gradient scaler around loss and update.
         clip_grad_norm: clip gradients to this total norm before the update.
+        rewrite: rewrite the graph first, where that raises neither peak nor time and keeps every bit.
         progress: told where the work is.
 
     Raises:
@@ -73,7 +75,8 @@ def optimize_step(
         True
     """
     name = type(model).__name__
-    asked = request(memory, latency, time_budget, iterations, seed, rng, verify, _device(model), name=name)
+    limits = (memory, latency, time_budget, iterations, seed, rng, verify)
+    asked = request(*limits, _device(model), name=name, rewrite=rewrite)
     task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm)
     return _checked(optimize(task, asked, progress))
 
@@ -88,6 +91,7 @@ def optimize_inference(
     seed: int = 0,
     verify: bool = True,
     *,
+    rewrite: bool = True,
     progress: Progress = silent,
 ) -> Step:
     """Return a function that computes ``module(*inputs)`` without gradients, within a budget.
@@ -101,6 +105,7 @@ def optimize_inference(
         iterations: steps of the search, for a plan that depends on the seed alone.
         seed: of the search.
         verify: run both programs, compare and measure.
+        rewrite: as in `optimize_step`.
         progress: told where the work is.
 
     Raises:
@@ -112,9 +117,8 @@ def optimize_inference(
         torch.Size([3, 2])
     """
     name = type(module).__name__
-    asked = request(
-        memory, latency, time_budget, iterations, seed, "eager", verify, _device(module), name=name
-    )
+    limits = (memory, latency, time_budget, iterations, seed, "eager", verify)
+    asked = request(*limits, _device(module), name=name, rewrite=rewrite)
     return _checked(optimize(Task(module, None, None, inputs), asked, progress))
 
 

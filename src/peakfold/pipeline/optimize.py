@@ -15,6 +15,7 @@ from peakfold.cost import roofline
 from peakfold.cost.cache import FILE_NAME, CostCache
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError, NotEqualError, UsageError
+from peakfold.graph.rewrite.simplify import simplified
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import parse_plan, print_graph, print_plan
@@ -115,6 +116,7 @@ def _optimize(task: Task, asked: Request, progress: Progress) -> Outcome:
     costs = _costs(run, captured.graph)
     plain = run.program(captured, costs, Plan(captured.graph.digest), None)
     before = _before(run, captured, costs)
+    captured, costs, plain = _rewritten(run, captured, costs, plain)
     eager, seen = _eager(run, before)
     budget = _budget(run, eager, plain)
     facts = Facts(asked, captured, costs, before, eager, budget)
@@ -127,6 +129,28 @@ def _capture(run: _Run) -> Captured:
         captured = run.task.capture()
     run.stages.dump("graph.txt", print_graph(captured.graph))
     return captured
+
+
+def _rewritten(
+    run: _Run, captured: Captured, costs: Costs, plain: Program
+) -> tuple[Captured, Costs, Program]:
+    """Return the rewritten program where it takes neither more bytes nor more time, else the given one."""
+    given = (captured, costs, plain)
+    for_captured = run.asked.plan is not None and captured.graph.digest in run.asked.plan
+    if not run.asked.rewrite or for_captured:
+        return given
+    with run.stages("rewrite"):
+        graph = simplified(captured.graph)
+    if graph.digest == captured.graph.digest:
+        return given
+    captured = replace(captured, graph=graph)
+    costs = _costs(run, graph)
+    found = run.program(captured, costs, Plan(graph.digest), None)
+    if not found.timeline.peak <= plain.timeline.peak or not found.timeline.seconds <= plain.timeline.seconds:
+        return given
+    run.task = replace(run.task, rewriter=simplified)
+    run.stages.dump("rewritten.txt", print_graph(graph))
+    return captured, costs, found
 
 
 def _costs(run: _Run, graph: Graph) -> Costs:

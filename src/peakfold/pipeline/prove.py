@@ -120,7 +120,7 @@ def equal(
 
 def _task(task: Task, target: Target) -> Task:
     parts = (target.model, target.loss_fn, target.optimizer, target.batch, target.scaler)
-    return Task(*parts, task.clip_grad_norm)
+    return Task(*parts, task.clip_grad_norm, task.rewriter)
 
 
 def _target(task: Task) -> Target:

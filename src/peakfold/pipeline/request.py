@@ -28,6 +28,7 @@ class Request:
         device: ``"cpu"``, ``"cuda"`` or a simulated one, ``"sim:rtx3090"``.
         plan: text of a plan to apply instead of searching.
         name: what reports call the program.
+        rewrite: rewrite the graph first, where that raises neither peak nor time and keeps every bit.
     """
 
     memory: MemoryBudget | None = None
@@ -40,6 +41,7 @@ class Request:
     device: str = "cpu"
     plan: str | None = None
     name: str = ""
+    rewrite: bool = True
 
     @property
     def limits(self) -> Limits:
@@ -65,6 +67,7 @@ def request(
     device: str = "cpu",
     plan: str | None = None,
     name: str = "",
+    rewrite: bool = True,
 ) -> Request:
     """Return the request that a user's arguments make.
 
@@ -106,4 +109,5 @@ def request(
         device=device,
         plan=plan,
         name=name,
+        rewrite=rewrite,
     )

@@ -11,6 +11,7 @@ from peakfold.bridge.capture import Captured, capture_inference, capture_step
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.copies import copies
 from peakfold.bridge.runtime.measure import resident_bytes
+from peakfold.ir.graph import Graph
 from peakfold.workloads import Target
 
 
@@ -25,6 +26,7 @@ class Task:
         batch: the arguments of one call.
         scaler: a gradient scaler around loss and update.
         clip_grad_norm: total norm that gradients are clipped to before the update.
+        rewriter: what is done to the captured graph, which computes the same after it; None for nothing.
     """
 
     model: torch.nn.Module
@@ -33,6 +35,7 @@ class Task:
     batch: object
     scaler: torch.amp.GradScaler | None = None
     clip_grad_norm: float | None = None
+    rewriter: Callable[[Graph], Graph] | None = None
 
     @staticmethod
     def of(target: Target) -> "Task":
@@ -58,7 +61,11 @@ class Task:
         return "cpu" if first is None or first.device.type == "meta" else str(first.device)
 
     def capture(self) -> Captured:
-        """Return the program that this task is."""
+        """Return the program that this task is, rewritten where the task says so."""
+        captured = self._captured()
+        return captured if self.rewriter is None else replace(captured, graph=self.rewriter(captured.graph))
+
+    def _captured(self) -> Captured:
         if self.loss_fn is None:
             return capture_inference(self.model, self.batch)
         return capture_step(
@@ -84,4 +91,4 @@ class Task:
         """Return the task on copies of all of it."""
         parts = (self.model, self.loss_fn, self.optimizer, self.scaler, self.batch)
         model, loss_fn, optimizer, scaler, batch = copies(parts)
-        return Task(model, loss_fn, optimizer, batch, scaler, self.clip_grad_norm)  # type: ignore[arg-type]
+        return Task(model, loss_fn, optimizer, batch, scaler, self.clip_grad_norm, self.rewriter)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Passes: frozen, named, pure; each says whether it keeps bits."""
