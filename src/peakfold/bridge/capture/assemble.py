@@ -14,8 +14,8 @@ from peakfold.bridge.capture.trace import Trace
 from peakfold.bridge.capture.update import Shadow
 from peakfold.ir.graph import Graph, Output, State
 
-Form = tuple[pytree.TreeSpec | None, tuple[int | Verbatim, ...], tuple[tuple[str, int], ...]]
-"""Tree of the extra outputs, its leaves, and (parameter, output) of each new gradient."""
+Form = tuple[pytree.TreeSpec | None, tuple[int | Verbatim, ...], tuple[tuple[str | int, int], ...]]
+"""Tree of the extra outputs, its leaves, and (parameter or leaf of the batch, output) of new gradients."""
 
 
 def assemble(

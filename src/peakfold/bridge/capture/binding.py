@@ -96,7 +96,7 @@ class Binding:
             Python object itself, wrapped, where the leaf is not a tensor.
         constants: tensors for the Constant sources.
         gradients: (parameter name, index into ``Graph.outputs``) of the outputs that become ``.grad``
-            of a parameter that has none.
+            of a parameter that has none; of a tensor of the batch, its leaf instead of a name.
     """
 
     sources: tuple[Source, ...]
@@ -104,4 +104,4 @@ class Binding:
     outputs: pytree.TreeSpec | None
     output_leaves: tuple[int | Verbatim, ...]
     constants: tuple[torch.Tensor, ...]
-    gradients: tuple[tuple[str, int], ...] = ()
+    gradients: tuple[tuple[str | int, int], ...] = ()

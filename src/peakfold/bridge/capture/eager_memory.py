@@ -122,6 +122,8 @@ def eager_memory(
     with mode:
         leaves = [fake_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in flat.leaves]
         twin = None if optimizer is None else mirrored(optimizer, module, mode)
+        if twin is not None:
+            _standing_gradients(module, twin)
     _add_residents(watch, module, twin, leaves, flat.names)
     with ExitStack() as stack:
         for context in (module.swapped(), places.following(), mode, watch):
@@ -140,6 +142,14 @@ def eager_memory(
     return watch.result()
 
 
+def _standing_gradients(module: FakeModule, twin: torch.optim.Optimizer) -> None:
+    """Give parameters that the optimizer does not clear the gradients that earlier steps left."""
+    updated = {id(parameter) for group in twin.param_groups for parameter in group["params"]}
+    for _, _, fake in module.parameters:
+        if fake.requires_grad and id(fake) not in updated:
+            fake.grad = torch.empty_like(fake, requires_grad=False)
+
+
 def _add_residents(
     watch: "_Watch",
     module: FakeModule,
@@ -149,6 +159,8 @@ def _add_residents(
 ) -> None:
     for name, _, fake in module.parameters:
         watch.resident(fake, name, "parameters")
+        if fake.grad is not None:
+            watch.resident(fake.grad, f"{name}.grad", "gradients")
     for name, _, fake in module.buffers:
         watch.resident(fake, name, "buffers")
     if twin is not None:

@@ -46,7 +46,9 @@ def guards_of(
     )
     plain = tuple(entry for entry in entries if not isinstance(entry.value, list | dict | set))
     tables = hook_tables(model)
-    graded = () if optimizer is None else tuple(model.parameters())
+    graded = (
+        () if optimizer is None else tuple(p for group in optimizer.param_groups for p in group["params"])
+    )
     return Guards(
         batch_guards(batch),
         batch.tree,

@@ -53,7 +53,7 @@ class Leaf:
 
     Attributes:
         name: e.g. ``"batch.0"``.
-        tensor: (shape, strides, dtype, device, requires_grad), or None for a Python object.
+        tensor: (shape, strides, dtype, device, which gradient it needs), or None for a Python object.
         value: the Python object.
     """
 
@@ -89,16 +89,17 @@ def _equal(now: object, then: object) -> bool:
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
-    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
+    needs = tensor.requires_grad and ("of its own" if tensor.is_leaf else "of what it was computed from")
+    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, needs)
 
 
 def _described(geometry: tuple[object, ...] | None) -> str:
     if geometry is None:
         return ""
-    shape, strides, dtype, device, requires_grad = geometry
+    shape, strides, dtype, device, needs = geometry
     name = str(dtype).removeprefix("torch.")
     text = f"a {name} tensor of shape {tuple(shape)} and strides {strides} on {device}"  # type: ignore[arg-type]
-    return f"{text} that needs a gradient" if requires_grad else text
+    return f"{text} that needs a gradient {needs}" if needs else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +310,7 @@ class Guards:
         unhooked: tables of hooks that are empty.
         hooks: (table of hooks, its keys) of those that are not.
         optimizer: None for gradients alone and for inference.
-        graded: parameters that may have a ``.grad``; empty without an optimizer.
+        graded: parameters whose ``.grad`` the optimizer's ``zero_grad`` clears; empty without one.
         gradients: whether each of them has one.
     """
 

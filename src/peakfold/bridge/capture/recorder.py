@@ -92,6 +92,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         leaves, tree = pytree.tree_flatten((args, kwargs))
         if not any(isinstance(leaf, torch.Tensor) and not isinstance(leaf, FakeTensor) for leaf in leaves):
             return args, kwargs
+        if func is not aten.detach.default and self.tape.places.phase == "forward":
+            _check_need_no_gradient([leaf for leaf in leaves if id(leaf) not in self.tape.known])
         made = [self.tape.constant(x) if _is_real(x) else x for x in leaves]
         return pytree.tree_unflatten(made, tree)  # type: ignore[no-any-return]
 
@@ -270,6 +272,25 @@ def composite(name: str, overload: str) -> bool:
 
 def _is_real(leaf: object) -> bool:
     return isinstance(leaf, torch.Tensor) and not isinstance(leaf, FakeTensor)
+
+
+def _check_need_no_gradient(leaves: Sequence[object]) -> None:
+    """Refuse tensors from outside of the program that eager's backward pass would leave a gradient in."""
+    for leaf in leaves:
+        if (
+            isinstance(leaf, torch.Tensor)
+            and _is_real(leaf)
+            and leaf.requires_grad
+            and torch.is_grad_enabled()
+        ):
+            raise CaptureError(
+                stage="capture",
+                what="a tensor that needs a gradient is neither the model's nor of the batch",
+                where=model_line(),
+                expected="tensors that need a gradient among the model's parameters, or in the batch",
+                got=f"a tensor of shape {tuple(leaf.shape)}",
+                hint="make it a parameter of the model, pass it in the batch, or detach it",
+            )
 
 
 def _output_type(output: torch.Tensor | None) -> TensorType:

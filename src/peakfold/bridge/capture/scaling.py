@@ -1,6 +1,6 @@
 """A gradient scaler around loss and optimizer, as ``torch.amp.GradScaler`` does it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -46,13 +46,12 @@ class Scaling:
         """Return the scaled loss."""
         return loss * self.scale_tensor.to(device=loss.device, non_blocking=True)
 
-    def unscale(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Divide gradients by the scale, and note whether all are finite."""
+    def unscale(self, gradients: Iterable[torch.Tensor]) -> None:
+        """Divide gradients by the scale in place, and note whether all are finite."""
         with torch.no_grad():
             inverse = self.scale_tensor.double().reciprocal().float()
-            for gradient in gradients.values():
+            for gradient in gradients:
                 torch._amp_foreach_non_finite_check_and_unscale_([gradient], self.found_inf, inverse)
-        return dict(gradients)
 
     def unless_infinite(self, pairs: list[State]) -> Iterator[State]:
         """Yield the pairs with old values where a gradient is not finite, and the scaler's own."""

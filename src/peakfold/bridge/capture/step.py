@@ -14,12 +14,12 @@ from peakfold.bridge.capture import batches
 from peakfold.bridge.capture.assemble import assemble
 from peakfold.bridge.capture.binding import GradientOf, Parameter
 from peakfold.bridge.capture.captured import Captured
-from peakfold.bridge.capture.gradients import accumulate
+from peakfold.bridge.capture.gradients import backward, batch_outputs
 from peakfold.bridge.capture.hostrandom import no_draws_of_python
 from peakfold.bridge.capture.places import users_errors
 from peakfold.bridge.capture.scaling import Scaling
 from peakfold.bridge.capture.trace import Trace
-from peakfold.bridge.capture.update import Shadow, shadow
+from peakfold.bridge.capture.update import Shadow, shadow, updated_names
 from peakfold.errors import CaptureError
 from peakfold.ir.graph import Output, State
 
@@ -61,17 +61,21 @@ def capture_step(
         _check_loss(loss)
         scaling = Scaling.begin(scaler, trace)
         trace.tape.places.phase = "backward"
-        gradients = _backward(trace, loss if scaling is None else scaling.scale(loss))
+        updated = None if optimizer is None else updated_names(optimizer, trace.module)
+        scaled = loss if scaling is None else scaling.scale(loss)
+        gradients, of_batch = backward(trace, scaled, updated)
         trace.tape.places.phase = "update"
-        _set_gradients(trace, gradients if scaling is None else scaling.unscale(gradients))
+        if scaling is not None:
+            scaling.unscale(g for name, g in gradients.items() if updated is None or name in updated)
+        _set_gradients(trace, gradients)
         if clip_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip_grad_norm)
-        end = _End(trace, None if optimizer is None else _update(trace, optimizer), scaling)
+        end = _End(trace, None if optimizer is None else _update(trace, optimizer), scaling, updated)
         state = tuple(end.state())
-        made = end.new_gradients()
+        made = end.new_gradients() | batch_outputs(trace, of_batch)
         results = trace.results(extra, first=1)
     outputs = (Output("loss", trace.tape.value(loss)), *results.outputs, *made.values())
-    named = tuple((name, 1 + len(results.outputs) + i) for i, name in enumerate(made))
+    named = tuple((of, 1 + len(results.outputs) + i) for i, of in enumerate(made))
     tree = None if extra is None else pytree.tree_structure(extra)
     leaves = () if extra is None else results.leaves
     return assemble(trace, outputs, state, (tree, leaves, named), loss_fn, optimizer, end.shadow)
@@ -127,13 +131,6 @@ def _check_loss(loss: torch.Tensor) -> None:
         )
 
 
-def _backward(trace: Trace, loss: torch.Tensor) -> dict[str, torch.Tensor]:
-    wanted = [row for row in trace.module.parameters if row[2].requires_grad]
-    with users_errors("the backward pass"):
-        found = torch.autograd.grad(loss, [fake for _, _, fake in wanted], allow_unused=True)
-    return accumulate(trace, wanted, found)
-
-
 def _set_gradients(trace: Trace, gradients: Mapping[str, torch.Tensor]) -> None:
     """Put gradients into ``.grad`` of the fake parameters, and run what waits for them."""
     for name, real, fake in trace.module.parameters:
@@ -159,29 +156,36 @@ class _End:
         trace: of the capture.
         shadow: the optimizer after its step, None for gradients alone.
         scaling: the gradient scaler, or None.
+        updated: names of the parameters that the optimizer updates; None without one.
     """
 
     trace: Trace
     shadow: Shadow | None
     scaling: Scaling | None
+    updated: frozenset[str] | None
 
     def state(self) -> Iterator[State]:
         """Yield what the program replaces."""
         yield from self.trace.buffer_states()
         yield from self.trace.batch_states()
+        yield from self._standing_gradients()
         pairs = list(self._updated())
         yield from pairs if self.scaling is None else self.scaling.unless_infinite(pairs)
 
-    def _updated(self) -> Iterator[State]:
-        for name, real, fake in self.trace.module.parameters:
-            yield from self.trace.replaced(Parameter(name), fake)
-            if self.shadow is None and real.grad is not None:
+    def _standing_gradients(self) -> Iterator[State]:
+        """Yield the gradients that were there before and are there after: no optimizer clears them."""
+        for name, _, fake in self.trace.module.parameters:
+            if GradientOf(name) in self.trace.inputs and (self.updated is None or name not in self.updated):
                 assert fake.grad is not None
                 yield from self.trace.replaced(GradientOf(name), fake.grad)
+
+    def _updated(self) -> Iterator[State]:
+        for name, _, fake in self.trace.module.parameters:
+            yield from self.trace.replaced(Parameter(name), fake)
         for source, tensor in () if self.shadow is None else self.shadow.state_now():
             yield from self.trace.replaced(source, tensor)
 
-    def new_gradients(self) -> dict[str, Output]:
+    def new_gradients(self) -> dict[str | int, Output]:
         """Return the outputs that become ``.grad`` of parameters that have none."""
         if self.shadow is not None:
             return {}

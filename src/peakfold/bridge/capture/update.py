@@ -123,6 +123,11 @@ def shadow(optimizer: torch.optim.Optimizer, module: FakeModule, tape: Tape) -> 
     return Shadow(copy, {id(fakes[i]): name for i, name in names.items()}, tensors, missing, undamped)
 
 
+def updated_names(optimizer: torch.optim.Optimizer, module: FakeModule) -> frozenset[str]:
+    """Return the names of the parameters that an optimizer updates."""
+    return frozenset(_names(optimizer, module).values())
+
+
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     for group in optimizer.param_groups:
         yield from group["params"]

@@ -64,6 +64,8 @@ class Binder:
             (missing, self._held(missing.source.parameter, "_parameters")) for missing in compiled.missing
         ]
         self._first = {names[id_]: number for id_, number in compiled.first_scalars}
+        self._made: list[tuple[torch.Tensor, str]] = []
+        self._before: tuple[float, int] = (0.0, 0)
 
     def is_current(self) -> bool:
         """Whether no module on the way to a parameter or buffer has been replaced since."""
@@ -75,28 +77,52 @@ class Binder:
         Args:
             leaves: the leaves of the batch's ``(args, kwargs)``.
         """
-        first = self._make_missing()
+        self._make_missing()
         tensors = {name: fetch(leaves) for name, fetch in self._tensors}
         scalars = {name: fetch(leaves) for name, fetch in self._scalars}
-        if first:
+        if self._made:
             scalars |= self._first
+            self._before = self._scale()
         return tensors, scalars  # type: ignore[return-value]
 
-    def _make_missing(self) -> bool:
-        """Make the optimizer's state where it is missing; return whether any was."""
-        made = False
+    def take_back(self) -> None:
+        """Remove the state that was made for a step which the gradient scaler then skipped.
+
+        Eager makes it in the first step that is not skipped.
+        """
+        optimizer = self._subject.optimizer
+        if optimizer is None or not self._made or not self._skipped():
+            return
+        for owner, key in self._made:
+            del optimizer.state[owner][key]
+            if not optimizer.state[owner]:
+                del optimizer.state[owner]
+
+    def _make_missing(self) -> None:
+        """Make the optimizer's state where it is missing."""
+        self._made = []
         for missing, parameter in self._missing:
-            state = self._state_of(parameter)
+            owner = cast(torch.Tensor, parameter([]))
+            assert self._subject.optimizer is not None
+            state = self._subject.optimizer.state[owner]
             if state.get(missing.source.key) is None:
                 state[missing.source.key] = self._start(missing)
-                made = True
-        return made
+                self._made.append((owner, missing.source.key))
 
-    def _state_of(self, parameter: Fetch) -> dict[str, object]:
-        optimizer = self._subject.optimizer
-        assert optimizer is not None
-        state: dict[str, object] = optimizer.state[cast(torch.Tensor, parameter([]))]
-        return state
+    def _scale(self) -> tuple[float, int]:
+        """Return the scaler's scale, and its count of steps since that changed."""
+        scaler = self._subject.scaler
+        if scaler is None or scaler._scale is None or scaler._growth_tracker is None:
+            return 0.0, 0
+        return float(scaler._scale), int(scaler._growth_tracker)
+
+    def _skipped(self) -> bool:
+        """Whether the scaler skipped the step that just ran: it lowers the scale, or starts to count anew."""
+        scaler = self._subject.scaler
+        if scaler is None or not scaler.is_enabled():
+            return False
+        (before, count), (after, now) = self._before, self._scale()
+        return after < before or (now == 0 and count + 1 != scaler.get_growth_interval())
 
     def _start(self, missing: Missing) -> torch.Tensor:
         if missing.like:

@@ -25,7 +25,7 @@ from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.errors import CacheError
 from peakfold.ir.text import print_graph, print_plan
 
-FORMAT = 1
+FORMAT = 2
 """Grows when what a file holds changes."""
 
 PARTS = ("step.py", "plan.txt", "graph.txt", "binding.json", "constants.pt")

@@ -15,7 +15,7 @@ class BatchTensor:
 
     Attributes:
         name: e.g. ``"batch.0"``.
-        shape, strides, dtype, device: as it must be.
+        shape, strides, dtype, device, requires_grad: as it must be.
     """
 
     name: str
@@ -23,6 +23,7 @@ class BatchTensor:
     strides: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    requires_grad: bool
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class SavedGuards:
         frozen: names of the parameters that need no gradient.
         optimizer: name of its class; empty for none.
         groups: its parameter groups.
-        gradients: names of the parameters that have a ``.grad`` before the step; only looked at with an
-            optimizer, whose ``zero_grad`` leaves none.
+        gradients: names of the optimizer's parameters that have a ``.grad`` before the step, which its
+            ``zero_grad`` leaves none of.
     """
 
     batch: tuple[BatchTensor | object, ...]
@@ -85,7 +86,7 @@ class SavedGuards:
             return f"optimizer {_class(optimizer) or 'None'} instead of {self.optimizer or 'None'}"
         if _groups(model, optimizer) != self.groups:
             return "the optimizer's parameter groups, or flags in them, were changed"
-        if optimizer is not None and _gradients(model) != self.gradients:
+        if _gradients(model, optimizer) != self.gradients:
             return "a gradient stands in .grad that did not before, or none does any more"
         return None
 
@@ -98,20 +99,27 @@ def saved_guards(
     leaves = tuple(map(_batch_leaf, flat.names, flat.leaves))
     groups = _groups(model, optimizer)
     return SavedGuards(
-        leaves, flat.tree, _training(model), _frozen(model), _class(optimizer), groups, _gradients(model)
+        leaves,
+        flat.tree,
+        _training(model),
+        _frozen(model),
+        _class(optimizer),
+        groups,
+        _gradients(model, optimizer),
     )
 
 
 def _batch_leaf(name: str, leaf: object) -> BatchTensor | object:
     if not isinstance(leaf, torch.Tensor):
         return None if isinstance(leaf, float) else leaf
-    return BatchTensor(name, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device)
+    return BatchTensor(name, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
 
 
 def _text(leaf: BatchTensor | object) -> str:
     if not isinstance(leaf, BatchTensor):
         return repr(leaf)
-    return f"{leaf.dtype} {list(leaf.shape)} of strides {list(leaf.strides)} on {leaf.device}"
+    needs = " with a gradient" if leaf.requires_grad else ""
+    return f"{leaf.dtype} {list(leaf.shape)} of strides {list(leaf.strides)} on {leaf.device}{needs}"
 
 
 def _training(model: torch.nn.Module) -> tuple[tuple[str, bool], ...]:
@@ -122,8 +130,11 @@ def _frozen(model: torch.nn.Module) -> tuple[str, ...]:
     return tuple(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
 
 
-def _gradients(model: torch.nn.Module) -> tuple[str, ...]:
-    return tuple(name for name, parameter in model.named_parameters() if parameter.grad is not None)
+def _gradients(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[str, ...]:
+    groups = () if optimizer is None else optimizer.param_groups
+    updated = {parameter for group in groups for parameter in group["params"]}
+    named = model.named_parameters()
+    return tuple(name for name, parameter in named if parameter in updated and parameter.grad is not None)
 
 
 def _class(optimizer: torch.optim.Optimizer | None) -> str:

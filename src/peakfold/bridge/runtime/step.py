@@ -146,6 +146,9 @@ class _Program:
         self._subject = subject
         self._function = load_source(compiled.source)
         self._binder = Binder(compiled, subject)
+        updated = {name for group in compiled.portable.groups for name in group.parameters}
+        read = (source.name for source in compiled.binding.sources if isinstance(source, GradientOf))
+        self._cleared = [name for name in read if name in updated]
 
     def broken(self, batch: object) -> str | None:
         """Return what does not hold any more, or None."""
@@ -161,7 +164,8 @@ class _Program:
         tensors, scalars = self._binder.fetch(leaves)
         with _no_autocast():
             results = self._function(tensors, scalars)
-        self._leave_gradients(results)
+        self._binder.take_back()
+        self._leave_gradients(results, leaves)
         if binding.outputs is None:
             return results, None
         picked = [
@@ -169,20 +173,18 @@ class _Program:
         ]
         return results, pytree.tree_unflatten(picked, binding.outputs)
 
-    def _leave_gradients(self, results: tuple[torch.Tensor, ...]) -> None:
+    def _leave_gradients(self, results: tuple[torch.Tensor, ...], leaves: list[object]) -> None:
         """Leave in ``.grad`` what backward leaves there, and what ``zero_grad`` does."""
         model = self._subject.model
-        for name, index in self.compiled.binding.gradients:
-            parameter = model.get_parameter(name)
-            if parameter.grad is None:
-                parameter.grad = results[index]
+        for of, index in self.compiled.binding.gradients:
+            owner = leaves[of] if isinstance(of, int) else model.get_parameter(of)
+            assert isinstance(owner, torch.Tensor)
+            if owner.grad is None:
+                owner.grad = results[index]
             else:
-                parameter.grad.add_(results[index])
-        if self._subject.optimizer is None:
-            return
-        for source in self.compiled.binding.sources:
-            if isinstance(source, GradientOf):
-                model.get_parameter(source.name).grad = None
+                owner.grad.add_(results[index])
+        for name in self._cleared:
+            model.get_parameter(name).grad = None
 
 
 def _takes_keywords(batch: pytree.TreeSpec) -> bool:

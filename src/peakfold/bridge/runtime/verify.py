@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch.utils import _pytree as pytree
 
-from peakfold.bridge.capture.batches import arguments
+from peakfold.bridge.capture.batches import arguments, flatten
 from peakfold.bridge.runtime.compare import BOUND, Result, compare
 from peakfold.bridge.runtime.copies import copies
 from peakfold.bridge.runtime.measure import Measured, eager_step, peak_bytes, resident_bytes
@@ -252,24 +252,19 @@ def _left(target: Target) -> Iterator[Result]:
         yield Result(name, "parameter", parameter)
     for name, buffer in target.model.named_buffers():
         yield Result(name, "buffer", buffer)
-    for name, parameter in _with_gradient(target, named):
-        yield Result(f"{name}.grad", "gradient", _tensor(parameter.grad))
+    for name, leaf in (*named.items(), *_leaves(target.batch)):
+        if leaf.is_leaf and leaf.grad is not None:
+            yield Result(f"{name}.grad", "gradient", _tensor(leaf.grad))
     yield from _state(target, named)
     yield Result("random stream", "random", torch.get_rng_state())
     if torch.cuda.is_available():
         yield Result("random stream of CUDA", "random", torch.cuda.get_rng_state())
 
 
-def _with_gradient(
-    target: Target, named: Mapping[str, torch.nn.Parameter]
-) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Yield the parameters that have a ``.grad``: all without an optimizer, else those of it."""
-    optimized = (
-        None if target.optimizer is None else {id(parameter) for parameter in _owned(target.optimizer)}
-    )
-    for name, parameter in named.items():
-        if parameter.grad is not None and (optimized is None or id(parameter) in optimized):
-            yield name, parameter
+def _leaves(batch: object) -> list[tuple[str, torch.Tensor]]:
+    flat = flatten(batch)
+    named = zip(flat.names, flat.leaves, strict=True)
+    return [(name, leaf) for name, leaf in named if isinstance(leaf, torch.Tensor)]
 
 
 def _owned(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
