@@ -12,7 +12,19 @@ import numpy as np
 
 from peakfold.cost.costs import Costs, Link
 from peakfold.ir.graph import Graph, Input, Node, Op, Origin, Output, Value
-from peakfold.ir.plan import Buffer, Compute, Free, Loop, Offload, Prefetch, Run, Schedule, Step
+from peakfold.ir.plan import (
+    Arrive,
+    Buffer,
+    Compute,
+    Free,
+    Loop,
+    Offload,
+    Prefetch,
+    Release,
+    Run,
+    Schedule,
+    Step,
+)
 from peakfold.ir.types import tensor
 from peakfold.plan.schedule import simulate
 from peakfold.plan.schedule.arrays import tabulate
@@ -41,13 +53,13 @@ def busy_schedule() -> Schedule:
         if i > 1 and (i - 1) % 5 == 0:
             steps.append(Free(Buffer(Value(i - 1))))
         if i > LOOPED and (i - 1) % 10 == 3:
-            steps.append(Offload(Buffer(Value(i - 1))))
+            steps += [Offload(Buffer(Value(i - 1))), Release(Buffer(Value(i - 1)))]
     for i in range(HALF + 1, 2 * HALF + 1):
         read = 2 * HALF + 1 - i
         if read % 5 == 0 and read < HALF:
             steps.append(Compute(Run(read, 1)))
         if (read - 2) % 10 == 3 and LOOPED <= read - 2 < HALF:
-            steps.append(Prefetch(Buffer(Value(read - 2))))
+            steps += [Prefetch(Buffer(Value(read - 2))), Arrive(Buffer(Value(read - 2)))]
         steps.append(Compute(Run(i)))
         steps.append(Free(Buffer(Value(read), int(read % 5 == 0 and read < HALF))))
         if i > HALF + 1:

@@ -9,9 +9,10 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from peakfold.ir.graph import Graph, Input, Node, Op, Origin, Output, State, Symbol, Value
-from peakfold.ir.plan import Plan, Recompute
+from peakfold.ir.plan import OffloadGap, Plan, Recompute
 from peakfold.ir.recompute import why_not_again
 from peakfold.ir.types import DTYPE_BYTES, ScalarType, TensorType, tensor
+from peakfold.plan.schedule.transfers import Movable
 
 # --- any graph, for printing and parsing ---------------------------------------------------------
 
@@ -273,7 +274,24 @@ def plans(draw, graph):
     if order:
         place = {node: at for at, node in enumerate(order)}
         recompute = tuple(item for item in recompute if place[item.node] < place[item.use])
-    return Plan(graph.digest, recompute, updates, draw(st.booleans()), order)
+    offload = draw(offloads(graph)) if draw(st.booleans()) else ()
+    return Plan(graph.digest, recompute, updates, draw(st.booleans()), order, offload)
+
+
+@st.composite
+def offloads(draw, graph):
+    """Any values that may be moved, between any of the nodes."""
+    movable = Movable(graph)
+    values = [value for value in graph.storages() if movable.why_not(value) is None]
+    steps = [node.id for node in graph.nodes if not node.is_view]
+    found = set()
+    for value in draw(st.lists(st.sampled_from(values), max_size=6)) if values else []:
+        after, gone, fetch, use = (draw(st.sampled_from(steps)) for _ in range(4))
+        readers = [user for user in graph.users.get(value, ()) if user in steps]
+        after = draw(st.sampled_from([after, value.node, *readers]))
+        if value.node in graph.input or after != value.node or value.node in steps:
+            found.add(OffloadGap(value, after, gone, fetch, use))
+    return tuple(sorted(found))
 
 
 @st.composite

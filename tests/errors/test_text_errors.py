@@ -68,7 +68,10 @@ def refuse(text: str) -> str:
             "there is more on the line than belongs there|got: now",
         ),
         ("recompute layer.0.gelu before backward and keep", "'drop' is missing|got: keep"),
-        ("recomputes layer.0.gelu", "this is no decision|update, reuse, recompute or move|got: recomputes"),
+        (
+            "recomputes layer.0.gelu",
+            "this is no decision|update, reuse, recompute, offload or move|got: recomputes",
+        ),
         ("update never", "update cannot be this|got: never|after everything else"),
         ("reuse nothing\nreuse nothing", "this is decided twice|line 3, column 1"),
         ("move layer.0.gelu before layer.0.gelu", "a node cannot stand before itself"),

@@ -66,7 +66,14 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Start to copy a buffer to the host; its device bytes are free when the copy has ended."""
+    """Start to copy a buffer to the host; until its `Release` it may be read, and not written."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Wait until the copy of an offloaded buffer has ended, and give its device bytes back."""
 
     buffer: Buffer
 
@@ -74,6 +81,13 @@ class Offload:
 @dataclass(frozen=True, slots=True)
 class Prefetch:
     """Start to copy an offloaded buffer back; its device bytes are taken from here on."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive:
+    """Wait until the copy of a prefetched buffer has ended: it may be read, and its host bytes are free."""
 
     buffer: Buffer
 
@@ -94,7 +108,7 @@ class Loop:
     steps: tuple["Step", ...]
 
 
-Step = Compute | Free | Offload | Prefetch | Commit | Loop
+Step = Compute | Free | Offload | Release | Prefetch | Arrive | Commit | Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +139,49 @@ class Recompute:
     since: int | None = None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class OffloadGap:
+    """A value waits on the host between two of its readers.
+
+    All four nodes mean their first runs. A repeated run that reads the value in between brings it back
+    earlier; where nothing is left of the gap, nothing is moved.
+
+    Attributes:
+        value: owns its storage: what a node makes, or a graph input.
+        after: the copy to the host starts when this node has run: the value's maker or one of its
+            readers. The id of an input itself means the beginning of the program.
+        gone: the device's bytes are given back before this node runs, which waits for the copy.
+        fetch: the copy back starts before this node runs.
+        use: the next reader, which waits for the copy back.
+    """
+
+    value: Value
+    after: int
+    gone: int
+    fetch: int
+    use: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Runs that are done in parts, one part after the other, along one dimension.
+
+    A node of which the region has a run above 0 is computed again inside; who is outside reads run 0.
+
+    Attributes:
+        axis: the dimension, by the name that `plan.fission.dims` gives it, e.g. ``"batch"``.
+        parts: how many; all of one size but the last, which may be smaller.
+        runs: of nodes other than views, sorted, each node once.
+        plan: the decisions inside one part, by the node ids of the body, nested regions included; None
+            for none.
+    """
+
+    axis: str
+    parts: int
+    runs: tuple[Run, ...]
+    plan: "Plan | None" = None
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The decisions for one graph.
@@ -137,6 +194,9 @@ class Plan:
         reuse: write results into dying operands where the operator allows it.
         order: ids of all nodes that are not views, in the order of their first runs; empty for the
             program's own order.
+        offload: gaps over which values wait on the host, sorted.
+        regions: runs done in parts; disjoint, a nested one is in the plan of the outer one. Where there are
+            any, all other decisions are about the outer graph that `plan.fission.split` makes.
     """
 
     graph: str
@@ -144,3 +204,5 @@ class Plan:
     updates: Literal["early", "last"] = "early"
     reuse: bool = True
     order: tuple[int, ...] = ()
+    offload: tuple[OffloadGap, ...] = ()
+    regions: tuple[Region, ...] = ()

@@ -37,7 +37,11 @@ def check_plan(graph: Graph, plan: Plan) -> list[Violation]:
     """Return everything in a plan that is not legal for a graph."""
     if plan.graph != graph.digest:
         return [Violation("plan", f"it is for graph {plan.graph}, this is {graph.digest}")]
-    return [*_decisions(graph, plan), *(_order(graph, plan.order) if plan.order else ())]
+    return [
+        *_decisions(graph, plan),
+        *_offloads(graph, plan),
+        *(_order(graph, plan.order) if plan.order else ()),
+    ]
 
 
 def check_schedule(graph: Graph, schedule: Schedule) -> list[Violation]:
@@ -159,6 +163,17 @@ def _decisions(graph: Graph, plan: Plan) -> Iterator[Violation]:
         if item.node in refused:
             name = graph.node[item.node].name
             yield Violation(name, f"it cannot be computed again: {refused[item.node]}")
+
+
+def _offloads(graph: Graph, plan: Plan) -> Iterator[Violation]:
+    if list(plan.offload) != sorted(set(plan.offload)):
+        yield Violation("plan", "its offloads are not sorted, or one is there twice")
+    for item in plan.offload:
+        places = (item.after, item.gone, item.fetch, item.use)
+        if any(ident not in graph.node and ident != item.value.node for ident in places):
+            yield Violation("plan", f"an offload of {item.value} names a node that is not there")
+        elif item.value not in set(graph.storages()):
+            yield Violation("plan", f"it offloads {item.value}, which owns no bytes")
 
 
 def _order(graph: Graph, order: Sequence[int]) -> Iterator[Violation]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.plan import (
+    Arrive,
     Buffer,
     Commit,
     Compute,
@@ -13,6 +14,7 @@ from peakfold.ir.plan import (
     Loop,
     Offload,
     Prefetch,
+    Release,
     Reuse,
     Run,
     Step,
@@ -37,17 +39,28 @@ class Violation:
         return f"{self.where}: {self.what}"
 
 
+DEVICE, LEAVING, HOST, COMING = "on the device", "leaving the device", "on the host", "coming back"
+_MOVES: dict[type[Step], tuple[str, str]] = {
+    Offload: (DEVICE, LEAVING),
+    Release: (LEAVING, HOST),
+    Prefetch: (HOST, COMING),
+    Arrive: (COMING, DEVICE),
+}
+"""Where the bytes must be before a move, and where they are after it."""
+
+
 @dataclass(slots=True)
 class _Block:
     """Memory that buffers are names of.
 
     Attributes:
         given: id of the graph input whose memory it is, or None.
-        on_host: whether its bytes wait on the host.
+        place: where its bytes are: on the device, where they may be written; leaving it, where they may
+            only be read; on the host; or coming back.
     """
 
     given: int | None = None
-    on_host: bool = False
+    place: str = DEVICE
 
 
 class Walk:
@@ -145,8 +158,8 @@ class Walk:
             yield Violation(reader, f"it reads {name} before it is computed")
         elif block is None:
             yield Violation(reader, f"it reads {name} after its bytes were given back or written over")
-        elif block.on_host:
-            yield Violation(reader, f"it reads {name} while it is on the host")
+        elif block.place not in (DEVICE, LEAVING):
+            yield Violation(reader, f"it reads {name} while it is {block.place}")
 
     def _reuse(self, node: Node, reuse: Reuse, written: dict[int, _Block]) -> Iterator[Violation]:
         """Check one Reuse, and move the block from the operand's name to the output's."""
@@ -162,6 +175,8 @@ class Walk:
             yield Violation(node.name, f"{name} is written over twice, or is not there")
             return
         written[reuse.output] = block
+        if block.place != DEVICE:
+            yield Violation(node.name, f"it writes over {name} while it is {block.place}")
         if (block.given is not None) != (reuse.kind == "update"):
             whose = "the program's own" if block.given is None else "an input's"
             yield Violation(node.name, f"it writes over {name} as {reuse.kind}, and that memory is {whose}")
@@ -182,6 +197,8 @@ class Walk:
             yield Violation(self._named(buffer), "it is freed where it has no bytes")
         elif block.given is not None:
             yield Violation(self._named(buffer), "it is freed, and its memory is an input's")
+        elif block.place != DEVICE:
+            yield Violation(self._named(buffer), f"it is freed while it is {block.place}")
         else:
             del self.blocks[buffer]
 
@@ -194,16 +211,20 @@ class Walk:
         if ident in self.committed:
             yield Violation(name, "it is replaced twice")
         yield from self._read(f"the new value of {name}", new)
+        own = self.blocks.get(Buffer(Value(ident)))
+        if own is not None and own.place != DEVICE:
+            yield Violation(name, f"it is replaced while it is {own.place}")
         self.committed.add(ident)
 
-    def _move(self, step: Offload | Prefetch) -> Iterator[Violation]:
+    def _move(self, step: Offload | Release | Prefetch | Arrive) -> Iterator[Violation]:
         block = self.blocks.get(step.buffer)
-        leaving = isinstance(step, Offload)
-        if block is None or block.on_host == leaving:
-            where = "on the host" if leaving else "on the device"
-            yield Violation(self._named(step.buffer), f"it is not there, or is {where} already")
+        before, after = _MOVES[type(step)]
+        if block is None or block.place != before:
+            found = "not there" if block is None else block.place
+            what = f"it is {found}, and {type(step).__name__.lower()} needs it {before}"
+            yield Violation(self._named(step.buffer), what)
         else:
-            block.on_host = leaving
+            block.place = after
 
     # --- the end ---
 
@@ -248,6 +269,8 @@ class Walk:
             if root.node not in self.graph.input:
                 yield from self._read(f"the output {out.name}", out.value)
         for buffer, block in self.blocks.items():
+            if block.place != DEVICE:
+                yield Violation(self._named(buffer), f"it is {block.place} at the end")
             if block.given is None and buffer not in kept:
                 yield Violation(self._named(buffer), "it is never freed")
 

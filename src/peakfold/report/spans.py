@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph, Value
-from peakfold.ir.plan import Buffer, Compute, Loop, Prefetch, Schedule, Step
+from peakfold.ir.plan import Buffer, Compute, Loop, Prefetch, Release, Schedule, Step
 from peakfold.plan.schedule.simulate import simulate
+from peakfold.plan.schedule.tape import FOREVER
 from peakfold.plan.schedule.timeline import Timeline as Simulated
 from peakfold.report.model import Block, BlockKind, Timeline
 
@@ -142,10 +143,14 @@ def _buffers(graph: Graph, simulated: Simulated, rows: list[int]) -> Iterator[Sp
     """Each buffer with bytes; a new value written into its state input's bytes counts as the input."""
     kinds = kinds_of(graph)
     for span in simulated.spans:
-        if not span.nbytes or (span.resident and span.first >= 0):
+        begins = span.first < 0 or isinstance(simulated.steps[span.first], Prefetch)
+        if not span.nbytes or (span.resident and not begins):
             continue
         start = bisect_left(rows, span.first)
-        end = len(rows) if span.resident else bisect_right(rows, span.last)
+        ends = not span.resident or (
+            span.last != FOREVER and span.last >= 0 and isinstance(simulated.steps[span.last], Release)
+        )
+        end = bisect_right(rows, span.last) if ends else len(rows)
         yield Span(span.buffer, kinds[span.buffer.value], span.nbytes, start, end, span.resident)
 
 

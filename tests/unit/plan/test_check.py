@@ -8,6 +8,7 @@ from tests.torch.programs import dropout_step, plain_schedule
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Op, State, Value
 from peakfold.ir.plan import (
+    Arrive,
     Buffer,
     Commit,
     Compute,
@@ -17,6 +18,7 @@ from peakfold.ir.plan import (
     Plan,
     Prefetch,
     Recompute,
+    Release,
     Reuse,
     Run,
     Schedule,
@@ -114,6 +116,18 @@ def with_reuse(ident, reuse, gone=()):
 
 
 RELU, ADDMM = Buffer(Value(12)), Buffer(Value(11))
+AWAY = (Offload(RELU), Release(RELU), Prefetch(RELU), Arrive(RELU))
+STATE_AWAY = tuple(type(step)(Buffer(Value(0))) for step in AWAY)
+
+
+def commit_while(step):
+    place = at(Commit(0))
+    return [*PLAIN[:place], step, *PLAIN[place:]]
+
+
+def updated_while(step):
+    steps = with_reuse(21, Reuse(0, Value(0), "update"), [Commit(0), Free(Buffer(Value(21)))])
+    return [step, *steps]
 
 
 @pytest.mark.parametrize(
@@ -139,9 +153,18 @@ RELU, ADDMM = Buffer(Value(12)), Buffer(Value(11))
         (with_reuse(12, Reuse(0, Value(2), "donate")), "aten.relu.default cannot write output 0 over"),
         (with_reuse(21, Reuse(0, Value(0), "update"), [Commit(0), Free(Buffer(Value(21)))]), ""),
         (with_reuse(21, Reuse(0, Value(0), "donate"), [Commit(0), Free(Buffer(Value(21)))]), "as donate"),
-        (before(17, Offload(RELU)), "relu.backward: it reads relu while it is on the host"),
-        (before(17, Offload(RELU), Prefetch(RELU)), ""),
-        ([Offload(RELU), *PLAIN], "relu, run 0: it is not there, or is on the host already"),
+        (before(17, *AWAY[:2]), "relu.backward: it reads relu while it is on the host"),
+        (before(17, *AWAY[:3]), "relu.backward: it reads relu while it is coming back"),
+        (before(17, *AWAY), ""),
+        (before(17, AWAY[0]), "relu, run 0: it is freed while it is leaving the device"),
+        (before(17, AWAY[1]), "relu, run 0: it is on the device, and release needs it leaving the device"),
+        (before(17, *AWAY[:2], AWAY[3]), "relu, run 0: it is on the host, and arrive needs it coming back"),
+        ([Offload(RELU), *PLAIN], "relu, run 0: it is not there, and offload needs it on the device"),
+        ([*STATE_AWAY, *PLAIN], ""),
+        ([*STATE_AWAY[:2], *PLAIN], "fc.addmm: it reads fc.weight while it is on the host"),
+        ([*PLAIN, *STATE_AWAY[:2]], "fc.weight, run 0: it is on the host at the end"),
+        (commit_while(STATE_AWAY[0]), "fc.weight: it is replaced while it is leaving the device"),
+        (updated_while(STATE_AWAY[0]), "it writes over fc.weight while it is leaving the device"),
         ([Loop("batch", 2, tuple(PLAIN))], ""),
     ],
 )  # fmt: skip

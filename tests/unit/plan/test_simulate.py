@@ -5,7 +5,20 @@ import pytest
 from peakfold.cost.costs import Costs, Link
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Input, Node, Op, Origin, Output, State, Value
-from peakfold.ir.plan import Buffer, Commit, Compute, Free, Loop, Offload, Prefetch, Reuse, Run, Schedule
+from peakfold.ir.plan import (
+    Arrive,
+    Buffer,
+    Commit,
+    Compute,
+    Free,
+    Loop,
+    Offload,
+    Prefetch,
+    Release,
+    Reuse,
+    Run,
+    Schedule,
+)
 from peakfold.ir.types import ScalarType, tensor
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.simulate import simulate
@@ -127,24 +140,50 @@ def test_transfers_run_beside_compute():
         compute(2),  # 0 .. 1
         compute(4),  # 1 .. 3
         Offload(buffer(2)),  # 3 .. 4.5
-        compute(7),  # 3 .. 11, while the copy holds its bytes
-        compute(5),  # from 11 on they are free
+        compute(7),  # 3 .. 11, beside the copy
+        Release(buffer(2)),  # the copy has ended long ago
+        compute(5),  # 11 .. 11
         Prefetch(buffer(2)),  # 11 .. 12.5
-        compute(6),  # waits: 12.5 .. 16.5
+        Arrive(buffer(2)),  # waits
+        compute(6),  # 12.5 .. 16.5
     )
-    assert timeline.live == (200, 300, 300, 400, 300, 400, 500)
-    assert timeline.begin == (0, 1, 3, 3, 11, 11, 12.5)
-    assert timeline.end == (1, 3, 4.5, 11, 11, 12.5, 16.5)
+    assert timeline.live == (200, 300, 300, 400, 300, 300, 400, 400, 500)
+    assert timeline.begin == (0, 1, 3, 3, 11, 11, 11, 12.5, 12.5)
+    assert timeline.end == (1, 3, 4.5, 11, 11, 11, 12.5, 12.5, 16.5)
     assert (timeline.seconds, timeline.out_seconds, timeline.in_seconds) == (16.5, 1.5, 1.5)
     assert timeline.host_peak == 100
     moved = [(span.first, span.last) for span in timeline.spans if span.buffer == buffer(2)]
-    assert moved == [(0, 3), (5, 2**31 - 1)]
+    assert moved == [(0, 4), (6, 2**31 - 1)]
 
 
-def test_to_free_what_is_on_its_way_out_is_to_wait_for_it():
-    timeline = run(compute(2), Offload(buffer(2)), Free(buffer(2)), compute(4))
+def test_to_release_what_is_on_its_way_out_is_to_wait_for_it():
+    timeline = run(compute(2), Offload(buffer(2)), Release(buffer(2)), compute(4))
     assert timeline.live == (200, 200, 100, 200)
     assert timeline.begin == (0, 1, 2.5, 2.5)
+
+
+def test_bytes_do_not_depend_on_how_fast_transfers_are():
+    steps = (compute(2), Offload(buffer(2)), compute(4), Release(buffer(2)), Prefetch(buffer(2)))
+    slow, fast = (
+        run(*steps, costs=Costs({}, {}, link=Link(bandwidth=b, latency=0.0, copy=1.0))) for b in (1.0, 1e9)
+    )
+    assert slow.live == fast.live
+    assert slow.seconds > fast.seconds
+
+
+def test_an_input_may_wait_on_the_host():
+    moves = (Offload(buffer(0)), Release(buffer(0)), compute(2), Prefetch(buffer(0)), Arrive(buffer(0)))
+    timeline = run(*moves)
+    assert timeline.live == (100, 0, 100, 200, 200)
+    own = [(span.first, span.last) for span in timeline.spans if span.buffer == buffer(0)]
+    assert own == [(-1, 1), (3, 2**31 - 1)]
+
+
+def test_host_bytes_are_held_until_the_copy_back_has_ended():
+    moves = (Offload(buffer(2)), Release(buffer(2)), Prefetch(buffer(2)))
+    again = (Offload(buffer(4)), Arrive(buffer(2)))
+    assert run(compute(2), compute(4), *moves, *again).host_peak == 200
+    assert run(compute(2), compute(4), *moves, *again[::-1]).host_peak == 100
 
 
 def test_a_transfer_that_outlasts_compute_counts():
@@ -166,15 +205,16 @@ def test_a_loop_is_simulated_for_one_part():
 
 
 def test_a_loop_whose_transfers_take_longer_is_bound_by_them():
-    body = (compute(2), Offload(buffer(2)), Free(buffer(2)), compute(5))
-    assert run(Loop("r", 3, body)).seconds == 7.5
-    fast = Costs({2: 1.0}, {}, link=Link(bandwidth=50.0, latency=0.0, copy=1.0))
-    timeline = run(Loop("r", 4, (compute(2), Offload(buffer(2)))), costs=fast)
-    assert timeline.out_seconds == 8.0
-    assert timeline.seconds >= 8.0
-    assert timeline.host_peak == 400
+    moves = (Offload(buffer(2)), Release(buffer(2)), Prefetch(buffer(2)), Arrive(buffer(2)))
+    body = (compute(2), *moves, Free(buffer(2)))
+    assert run(Loop("r", 3, body)).seconds == 3 * (1 + 1.5 + 1.5)
+    beside = (compute(2), moves[0], compute(7), *moves[1:], Free(buffer(2)), Free(buffer(7)))
+    timeline = run(Loop("r", 3, beside))
+    assert timeline.seconds == 3 * (1 + 8 + 1.5)
+    assert (timeline.out_seconds, timeline.host_peak) == (4.5, 100)
 
 
+OUT = (Offload(buffer(2)), Release(buffer(2)))
 TWICE = (Free(buffer(4)), Free(buffer(4)))
 LOOP_OF_17 = Loop("r", 2, ())
 for _ in range(16):
@@ -198,16 +238,16 @@ for _ in range(16):
             "a buffer has no bytes where its bytes are taken to donate",
             "a, run 0",
         ),
-        ((compute(2), Prefetch(buffer(2))), "a buffer is prefetched that is on the device", "a, run 0"),
+        ((compute(2), Prefetch(buffer(2))), "a buffer is on the device where it is prefetched", "a, run 0"),
         (
-            (compute(2), Offload(buffer(2)), compute(2, 1), Prefetch(buffer(2))),
+            (compute(2), *OUT, compute(2, 1), Prefetch(buffer(2))),
             "an older run is prefetched",
             "a, run 0",
         ),
-        ((Offload(buffer(0)),), "a buffer from outside is offloaded", "w, run 0"),
+        ((Loop("r", 2, (Offload(buffer(0)),)),), "a buffer from outside is offloaded", "w, run 0"),
         (
             (compute(2), Offload(buffer(2)), Offload(buffer(2))),
-            "a buffer is on the host where it is offloaded",
+            "a buffer is on its way to the host where it is offloaded",
             "a, run 0",
         ),
         ((Commit(1),), "an input is committed that has no new value", "input 1"),
@@ -215,13 +255,13 @@ for _ in range(16):
         ((LOOP_OF_17,), "a loop cannot be simulated", "2 parts at depth 17"),
         ((Loop("r", 0, ()),), "a loop cannot be simulated", "0 parts at depth 1"),
         (
-            (Loop("r", 2, (compute(2), Offload(buffer(2)))), Prefetch(buffer(2))),
-            "a buffer is offloaded in a loop and prefetched outside",
+            (compute(2), *OUT, Loop("r", 2, (Prefetch(buffer(2)),))),
+            "a buffer is prefetched in another loop",
             "a, run 0",
         ),
         (
-            (Loop("r", 2, (compute(2), Offload(buffer(2)), Prefetch(buffer(2)))),),
-            "a buffer is prefetched in a loop and outlives it",
+            (Loop("r", 2, (compute(2), *OUT)),),
+            "a buffer is moved in a loop and outlives it",
             "a, run 0",
         ),
     ],

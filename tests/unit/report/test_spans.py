@@ -2,7 +2,19 @@ import pytest
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph, Input, Node, Op, Origin, Output, State, Value
-from peakfold.ir.plan import Buffer, Compute, Free, Loop, Offload, Prefetch, Reuse, Run, Schedule
+from peakfold.ir.plan import (
+    Arrive,
+    Buffer,
+    Compute,
+    Free,
+    Loop,
+    Offload,
+    Prefetch,
+    Release,
+    Reuse,
+    Run,
+    Schedule,
+)
 from peakfold.ir.types import ScalarType, tensor
 from peakfold.plan.schedule.simulate import simulate
 from peakfold.report.spans import kinds_of, spans_of, timeline_of
@@ -87,8 +99,13 @@ def test_loops_and_transfers_are_points():
         (Output("y", Value(2)),),
     )
     kept = Buffer(Value(1))
-    schedule = Schedule((Compute(Run(1)), Offload(kept), Prefetch(kept), Compute(Run(2)), Free(kept)))
+    moves = (Offload(kept), Release(kept), Prefetch(kept), Arrive(kept))
+    schedule = Schedule((Compute(Run(1)), *moves, Compute(Run(2)), Free(kept)))
     assert timeline_of(graph, schedule, Costs({}, {})).steps == ("n1", "prefetch n1", "n2")
+    away = tuple(type(move)(Buffer(Value(0))) for move in moves)
+    lent = timeline_of(graph, Schedule((*away[:2], *schedule.steps[:1], *away[2:])), Costs({}, {}))
+    assert lent.steps == ("n1", "prefetch x")
+    assert [(b.name, b.start, b.end) for b in lent.blocks] == [("x", 0, 0), ("n1", 0, 2), ("x", 1, 2)][1:]
     looped = Schedule((Loop("batch", 4, (Compute(Run(1)), Compute(Run(2)), Free(kept))),))
     assert timeline_of(graph, looped, Costs({}, {})).steps == ("loop batch", "n1", "n2")
 

@@ -7,9 +7,10 @@ from functools import cached_property
 
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node
-from peakfold.ir.plan import Plan, Recompute
+from peakfold.ir.plan import OffloadGap, Plan, Recompute
 from peakfold.ir.recompute import step_readers, why_not_again
 from peakfold.ir.text.lexer import Line, Token, lines_of, unquoted
+from peakfold.ir.text.offload_parse import OffloadReader
 from peakfold.ir.text.plan_print import EARLY, HEADER, LAST, NO_REUSE, REUSE, own_order, summary
 
 _ERROR = PlanError(
@@ -42,6 +43,7 @@ class _Reader:
     said: dict[str, bool] = field(default_factory=dict)
     recompute: dict[tuple[int, int], tuple[bool, int | None]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
+    offload: set[OffloadGap] = field(default_factory=set)
 
     def read(self, line: Line) -> None:
         if not self.headed:
@@ -55,10 +57,12 @@ class _Reader:
             self._choice(line, key, {REUSE: True, NO_REUSE: False})
         elif key.text == "recompute":
             self._recompute(line)
+        elif key.text == "offload":
+            self.offload.update(self.offloads.read(line))
         elif key.text == "move":
             self._move(line)
         else:
-            expected = "update, reuse, recompute or move"
+            expected = "update, reuse, recompute, offload or move"
             raise line.fail("this is no decision", key.text, expected, column=key.column)
         line.expect_end()
 
@@ -72,6 +76,7 @@ class _Reader:
             updates="early" if self.said.get("update", True) else "last",
             reuse=self.said.get("reuse", True),
             order=tuple(self.order) if tuple(self.order) != own else (),
+            offload=tuple(sorted(self.offload)),
         )
 
     def _choice(self, line: Line, key: Token, choices: dict[str, bool]) -> None:
@@ -201,6 +206,10 @@ class _Reader:
     def _put(self, node: int, before: int | None) -> None:
         self.order.remove(node)
         self.order.insert(len(self.order) if before is None else self.order.index(before), node)
+
+    @cached_property
+    def offloads(self) -> OffloadReader:
+        return OffloadReader(self.graph, self._fitting, self._one)
 
     @cached_property
     def named(self) -> dict[str, Node]:

@@ -5,20 +5,37 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
-from peakfold.ir.graph import Graph
-from peakfold.ir.plan import Plan, Recompute
+from peakfold.ir.graph import Graph, Value
+from peakfold.ir.plan import OffloadGap, Plan, Recompute
 
 HEADER = "peakfold plan 1"
 EARLY, LAST = "each parameter as soon as its gradient is complete", "after everything else"
 REUSE, NO_REUSE = "buffers of dying operands", "nothing"
 DROP = "and drop it in between"
 SINCE = "and hold it from"
-RESERVED = frozenset({"backward", "for", "before", "and", "to"})
+START = "start"
+RESERVED = frozenset(
+    (
+        "backward",
+        "for",
+        "before",
+        "and",
+        "to",
+        "after",
+        "gone",
+        "fetched",
+        "back",
+        "use",
+        START,
+        "input",
+        "output",
+    )
+)
 _PLAIN = re.compile(r'[^\s#"*?]+')
 _RANGE = re.compile(r"\[\d*:\d*\]")
 
 
-def print_plan(plan: Plan, graph: Graph, notes: Mapping[Recompute, str] | None = None) -> str:
+def print_plan(plan: Plan, graph: Graph, notes: Mapping[Recompute | OffloadGap, str] | None = None) -> str:
     """Return a plan as text that `parse_plan` reads back.
 
     Args:
@@ -40,6 +57,7 @@ def print_plan(plan: Plan, graph: Graph, notes: Mapping[Recompute, str] | None =
         _line("reuse", REUSE if plan.reuse else NO_REUSE, f"or: {NO_REUSE if plan.reuse else REUSE}")
     )
     lines += [_recompute(graph, item, (notes or {}).get(item, "")) for item in plan.recompute]
+    lines += [_offload(graph, item, (notes or {}).get(item, "")) for item in plan.offload]
     lines += [_move(graph, *move) for move in moves(own_order(graph), plan.order)] if plan.order else []
     return "\n".join(lines) + "\n"
 
@@ -105,6 +123,23 @@ def _recompute(graph: Graph, item: Recompute, note: str) -> str:
     elif item.since is not None:
         text = f"{text} {SINCE} {_name(graph, item.since)}"
     return _line("recompute", text, note)
+
+
+def _offload(graph: Graph, item: OffloadGap, note: str) -> str:
+    after, gone, fetch, use = (_place(graph, node) for node in (item.after, item.gone, item.fetch, item.use))
+    text = f"{_value(graph, item.value)} after {after} gone by {gone} fetched from {fetch} back before {use}"
+    return _line("offload", text, note)
+
+
+def _value(graph: Graph, value: Value) -> str:
+    if value.node in graph.input:
+        return f"input {quoted_name(graph.input[value.node].name)}"
+    whole = len(graph.node[value.node].types) == 1
+    return _name(graph, value.node) if whole else f"output {value.index} of {_name(graph, value.node)}"
+
+
+def _place(graph: Graph, node: int) -> str:
+    return START if node in graph.input else _name(graph, node)
 
 
 def _move(graph: Graph, node: int, before: int | None) -> str:

@@ -5,17 +5,18 @@ A tape has three columns, one row a step: ``kind``, ``index`` and ``amount``.
     kind      index          amount
     COMPUTE   step           bytes of its outputs that are newly taken
     FREE      storage        bytes given back
-    OFFLOAD   storage        bytes copied to the host, given back when the copy has ended
+    OFFLOAD   storage        bytes copied to the host, from here on taken there
+    RELEASE   storage        bytes given back, once the storage's offload has ended: compute waits for it
     PREFETCH  storage        bytes copied to the device, taken from here on
-    WAIT      storage        0; compute waits until the storage's offload has ended
+    ARRIVE    storage        bytes given back on the host, once the prefetch has ended: compute waits for it
     COMMIT    storage        bytes copied within the device
     LOOP      parts          bytes that are made inside and outlive a part: held over the whole loop
     END       0              bytes from outside the loop that its parts give up
 
-Three queues run at once: compute, device to host, host to device. COMPUTE waits for the prefetch of
-what it reads; an offload starts once compute has come to it; both transfer queues are first in, first
-out. The bytes of an offload are given back at the first row that starts after its copy has ended. A
-loop is simulated for one part; each further part takes as long as the busiest queue in it.
+Three queues run at once: compute, device to host, host to device. A transfer starts once compute has
+come to it; both transfer queues are first in, first out, and compute waits for them on RELEASE and ARRIVE
+rows only, so that bytes depend on the rows alone and never on a clock. A loop is simulated for one part;
+each further part takes as long as the busiest queue in it.
 
 `run` is the compiled function; `peakfold.plan.schedule.plain.run` is its twin and its oracle.
 """
@@ -30,7 +31,7 @@ from peakfold.plan.schedule.arrays import Bytes, Floats, Ints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMPUTE, FREE, OFFLOAD, PREFETCH, WAIT, COMMIT, LOOP, END = range(8)
+COMPUTE, FREE, OFFLOAD, RELEASE, PREFETCH, ARRIVE, COMMIT, LOOP, END = range(9)
 MAX_LOOP_DEPTH = 16
 
 F = TypeVar("F", bound="Callable[..., object]")
@@ -48,10 +49,6 @@ def run(
     amount: Bytes,
     seconds: Floats,
     workspace: Bytes,
-    operand_begin: Ints,
-    operands: Ints,
-    output_begin: Ints,
-    outputs: Ints,
     storages: int,
     resident: int,
     bandwidth: float,
@@ -61,7 +58,6 @@ def run(
     during: Bytes,
     begin: Floats,
     end: Floats,
-    released: Ints,
 ) -> tuple[int, int, float, float, float, float, int]:
     """Simulate a tape.
 
@@ -71,10 +67,6 @@ def run(
         amount: the bytes of each row.
         seconds: of one run of each step.
         workspace: hidden bytes of each step.
-        operand_begin: where each step's operands begin.
-        operands: storages read.
-        output_begin: where each step's outputs begin.
-        outputs: storages made.
         storages: number of storages.
         resident: bytes that live all the time.
         bandwidth: bytes a second of a transfer.
@@ -84,8 +76,6 @@ def run(
         during: filled: the most bytes at once while the row runs.
         begin: filled: when each row starts on its queue.
         end: filled: when it ends; in a loop, times are those of the first part.
-        released: filled: the row at whose start an offload's bytes are given back; -1 elsewhere, the
-            number of rows where that is the end of the program.
 
     Returns:
         Peak bytes, its first row, seconds of the program, busy seconds of compute, device to host and
@@ -108,10 +98,6 @@ def run(
     ready_row = np.full(storages, -1, np.int32)
     gone = np.zeros(storages)
     gone_row = np.full(storages, -1, np.int32)
-    pending = np.empty(rows, np.int32)
-    due = np.empty(rows)
-    head = 0
-    tail = 0
     depth = 0
     loop_row = np.empty(MAX_LOOP_DEPTH, np.int32)
     loop_start = np.empty((MAX_LOOP_DEPTH, 4))
@@ -120,19 +106,11 @@ def run(
         what = kind[row]
         item = index[row]
         nbytes = amount[row]
-        released[row] = -1
         start = clock
-        if transfers and what == COMPUTE:
-            for i in range(operand_begin[item], operand_begin[item + 1]):
-                start = max(start, ready[operands[i]])
-        elif transfers and what == COMMIT:
-            start = max(start, ready[item])
-        elif what == WAIT:
+        if what == RELEASE:
             start = max(start, gone[item])
-        while head < tail and due[head] <= start:
-            now -= amount[pending[head]]
-            released[pending[head]] = row
-            head += 1
+        elif what == ARRIVE:
+            start = max(start, ready[item])
         most = now
         stop = start
         if what == COMPUTE:
@@ -140,9 +118,6 @@ def run(
             busy += seconds[item]
             now += nbytes
             most = now + workspace[item]
-            if transfers:
-                for i in range(output_begin[item], output_begin[item + 1]):
-                    ready[outputs[i]] = 0.0
             clock = stop
         elif what == FREE:
             now -= nbytes
@@ -152,15 +127,12 @@ def run(
             clock = stop
         elif what == OFFLOAD:
             transfers = True
-            start = max(start, max(out_free, ready[item]))
+            start = max(start, out_free)
             stop = start + (latency + nbytes / bandwidth)
             out_busy += stop - start
             out_free = stop
             gone[item] = stop
             gone_row[item] = row
-            pending[tail] = row
-            due[tail] = stop
-            tail += 1
             host += nbytes
             host_peak = max(host_peak, host)
         elif what == PREFETCH:
@@ -173,8 +145,11 @@ def run(
             ready_row[item] = row
             now += nbytes
             most = now
+        elif what == RELEASE:
+            now -= nbytes
+            clock = stop
+        elif what == ARRIVE:
             host -= nbytes
-        elif what == WAIT:
             clock = stop
         elif what == LOOP:
             now += nbytes
@@ -205,9 +180,6 @@ def run(
                     out_free += shift
                 if part_in > 0.0:
                     in_free += shift
-                for i in range(head, tail):
-                    if pending[i] > first:
-                        due[i] += shift
                 for i in range(storages):
                     if gone_row[i] > first:
                         gone[i] += shift
@@ -221,6 +193,4 @@ def run(
         during[row] = most
         begin[row] = start
         end[row] = stop
-    for i in range(head, tail):
-        released[pending[i]] = rows
     return peak, peak_row, max(clock, max(out_free, in_free)), busy, out_busy, in_busy, host_peak

@@ -3,6 +3,7 @@
 What runs, and when, `sequence` says. Here each buffer is given back right after the last read of
 that run's value, results are written into dying operands, and state inputs get their new values:
 in place by the last reader of the old value where its operator can, by a copy (Commit) otherwise.
+Values that wait on the host are moved between these steps, as `transfers` says.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from peakfold.plan.schedule.arrays import Tables, tabulate
 from peakfold.plan.schedule.chains import chain
 from peakfold.plan.schedule.frame import frame, modes_of
 from peakfold.plan.schedule.sequence import sequence
+from peakfold.plan.schedule.transfers import with_transfers
 
 
 def lower(graph: Graph, plan: Plan) -> Schedule:
@@ -42,7 +44,8 @@ def lower(graph: Graph, plan: Plan) -> Schedule:
 def lower_tables(tables: Tables, plan: Plan) -> Schedule:
     """Return the schedule that a plan comes to, from the tables of its graph."""
     placed = frame(tables, plan.order)
-    return stored(tables, sequence(placed, modes_of(placed, plan), plan.updates), plan.reuse)
+    kept = stored(tables, sequence(placed, modes_of(placed, plan), plan.updates), plan.reuse)
+    return with_transfers(tables.graph, kept, plan.offload)
 
 
 def stored(tables: Tables, runs: Sequence[int], reuse: bool) -> Schedule:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from peakfold.cost.costs import Link
-from peakfold.plan.schedule.kernel import COMMIT, COMPUTE, END, FREE, LOOP, OFFLOAD, PREFETCH, WAIT
+from peakfold.plan.schedule.kernel import ARRIVE, COMMIT, COMPUTE, FREE, LOOP, OFFLOAD, PREFETCH, RELEASE
 
 
 @dataclass
@@ -28,7 +28,6 @@ class Trace:
     during: list[int] = field(default_factory=list)
     begin: list[float] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
-    released: list[int] = field(default_factory=list)
     peak: int = 0
     peak_row: int = -1
     seconds: float = 0.0
@@ -49,15 +48,7 @@ class _Machine:
         self.host = 0
         self.ready: dict[int, tuple[float, int]] = {}
         self.gone: dict[int, tuple[float, int]] = {}
-        self.pending: list[tuple[float, int, int]] = []
         self.loops: list[_Loop] = []
-
-    def settle(self, row: int, time: float) -> None:
-        """Give back the bytes of offloads that ended by a time."""
-        while self.pending and self.pending[0][0] <= time:
-            _, issued, nbytes = self.pending.pop(0)
-            self.now -= nbytes
-            self.trace.released[issued] = row
 
     def record(self, row: int, most: int, begin: float, end: float) -> None:
         trace = self.trace
@@ -68,13 +59,8 @@ class _Machine:
         trace.begin.append(begin)
         trace.end.append(end)
 
-    def compute(
-        self, row: int, nbytes: int, seconds: float, hidden: int, reads: Sequence[int], makes: Sequence[int]
-    ) -> None:
-        start = max([self.clock, *(self.ready[item][0] for item in reads if item in self.ready)])
-        self.settle(row, start)
-        for item in makes:
-            self.ready.pop(item, None)
+    def compute(self, row: int, nbytes: int, seconds: float, hidden: int) -> None:
+        start = self.clock
         self.now += nbytes
         self.clock = start + seconds
         self.trace.busy += seconds
@@ -85,29 +71,27 @@ class _Machine:
         self.now -= nbytes
         self.record(row, most, self.clock, self.clock)
 
-    def commit(self, row: int, item: int, nbytes: int) -> None:
-        start = max(self.clock, self.ready[item][0] if item in self.ready else 0.0)
-        self.settle(row, start)
+    def commit(self, row: int, nbytes: int) -> None:
+        start = self.clock
         self.clock = start + nbytes / self.link.copy
         self.trace.busy += self.clock - start
         self.record(row, self.now, start, self.clock)
 
-    def wait(self, row: int, item: int) -> None:
-        self.clock = max(self.clock, self.gone[item][0] if item in self.gone else 0.0)
-        self.settle(row, self.clock)
-        self.record(row, self.now, self.clock, self.clock)
-
     def offload(self, row: int, item: int, nbytes: int) -> None:
-        ready = self.ready[item][0] if item in self.ready else 0.0
-        start = max(self.clock, self.out_free, ready)
+        start = max(self.clock, self.out_free)
         stop = start + (self.link.latency + nbytes / self.link.bandwidth)
         self.trace.out_busy += stop - start
         self.out_free = stop
         self.gone[item] = (stop, row)
-        self.pending.append((stop, row, nbytes))
         self.host += nbytes
         self.trace.host_peak = max(self.trace.host_peak, self.host)
         self.record(row, self.now, start, stop)
+
+    def release(self, row: int, item: int, nbytes: int) -> None:
+        self.clock = max(self.clock, self.gone[item][0] if item in self.gone else 0.0)
+        most = self.now
+        self.now -= nbytes
+        self.record(row, most, self.clock, self.clock)
 
     def prefetch(self, row: int, item: int, nbytes: int) -> None:
         gone = self.gone[item][0] if item in self.gone else 0.0
@@ -117,8 +101,12 @@ class _Machine:
         self.in_free = stop
         self.ready[item] = (stop, row)
         self.now += nbytes
-        self.host -= nbytes
         self.record(row, self.now, start, stop)
+
+    def arrive(self, row: int, item: int, nbytes: int) -> None:
+        self.clock = max(self.clock, self.ready[item][0] if item in self.ready else 0.0)
+        self.host -= nbytes
+        self.record(row, self.now, self.clock, self.clock)
 
     def loop(self, row: int, parts: int, nbytes: int) -> None:
         trace = self.trace
@@ -142,7 +130,6 @@ class _Machine:
         self.in_free += shift if part_in > 0 else 0.0
         for times in (self.ready, self.gone):
             times.update({i: (t + shift, r) for i, (t, r) in times.items() if r > loop.row})
-        self.pending = [(t + shift if r > loop.row else t, r, n) for t, r, n in self.pending]
         most = self.now
         self.now -= nbytes
         self.record(row, most, start, self.clock)
@@ -155,8 +142,6 @@ def run(
     *,
     seconds: Sequence[float],
     workspace: Sequence[int],
-    operands: Sequence[Sequence[int]],
-    outputs: Sequence[Sequence[int]],
     resident: int,
     link: Link,
 ) -> Trace:
@@ -168,24 +153,21 @@ def run(
         amount: the bytes of each row.
         seconds: of one run of each step.
         workspace: hidden bytes of each step.
-        operands: storages that each step reads.
-        outputs: storages that each step makes.
         resident: bytes that live all the time.
         link: transfers and copies.
     """
     machine = _Machine(resident, link)
-    machine.trace.released = [-1] * len(kind)
     for row, (what, item, nbytes) in enumerate(zip(kind, index, amount, strict=True)):
-        if what in (FREE, OFFLOAD, PREFETCH, LOOP, END):
-            machine.settle(row, machine.clock)
         if what == COMPUTE:
-            machine.compute(row, nbytes, seconds[item], workspace[item], operands[item], outputs[item])
+            machine.compute(row, nbytes, seconds[item], workspace[item])
         elif what == FREE:
             machine.free(row, nbytes)
         elif what == COMMIT:
-            machine.commit(row, item, nbytes)
-        elif what == WAIT:
-            machine.wait(row, item)
+            machine.commit(row, nbytes)
+        elif what == RELEASE:
+            machine.release(row, item, nbytes)
+        elif what == ARRIVE:
+            machine.arrive(row, item, nbytes)
         elif what == OFFLOAD:
             machine.offload(row, item, nbytes)
         elif what == PREFETCH:
@@ -194,7 +176,6 @@ def run(
             machine.loop(row, item, nbytes)
         else:
             machine.finish(row, nbytes)
-    machine.settle(len(kind), float("inf"))
     trace = machine.trace
     trace.seconds = max(machine.clock, machine.out_free, machine.in_free)
     return trace

@@ -12,8 +12,8 @@ from peakfold.cost.costs import Costs, Link
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Schedule
 from peakfold.plan.schedule import kernel
-from peakfold.plan.schedule.arrays import Bytes, Floats, Ints, Tables, tabulate
-from peakfold.plan.schedule.tape import FOREVER, Span, Tape, record
+from peakfold.plan.schedule.arrays import Bytes, Floats, Tables, tabulate
+from peakfold.plan.schedule.tape import Tape, record
 from peakfold.plan.schedule.timeline import Timeline
 
 
@@ -25,7 +25,6 @@ class Result:
     during: Bytes
     begin: Floats
     end: Floats
-    released: Ints
     peak: int
     peak_row: int
     seconds: float
@@ -66,7 +65,7 @@ def simulate_tables(tables: Tables, schedule: Schedule, link: Link) -> Timeline:
         workspace=tuple(np.where(tape.kind == kernel.COMPUTE, _hidden(tables, tape), 0).tolist()),
         begin=tuple(result.begin.tolist()),
         end=tuple(result.end.tolist()),
-        spans=tuple(_settled(span, tape, result.released) for span in tape.spans),
+        spans=tape.spans,
         resident=tables.resident,
         peak=result.peak,
         seconds=result.seconds,
@@ -81,17 +80,13 @@ def run(tables: Tables, tape: Tape, link: Link) -> Result:
     """Run the kernel on a tape."""
     rows = len(tape.kind)
     live, during = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    begin, end, released = np.empty(rows), np.empty(rows), np.empty(rows, np.int32)
+    begin, end = np.empty(rows), np.empty(rows)
     totals = kernel.run(
         tape.kind,
         tape.index,
         tape.amount,
         tables.seconds,
         tables.workspace,
-        tables.operand_begin,
-        tables.operands,
-        tables.output_begin,
-        tables.outputs,
         len(tables.storages),
         tables.resident,
         link.bandwidth,
@@ -101,19 +96,11 @@ def run(tables: Tables, tape: Tape, link: Link) -> Result:
         during,
         begin,
         end,
-        released,
     )
-    return Result(live, during, begin, end, released, *totals)
+    return Result(live, during, begin, end, *totals)
 
 
 def _hidden(tables: Tables, tape: Tape) -> Bytes:
     if not tables.steps:
         return np.zeros(len(tape.index), np.int64)
     return tables.workspace[np.minimum(tape.index, tables.steps - 1)]
-
-
-def _settled(span: Span, tape: Tape, released: Ints) -> Span:
-    """Let the span of an offloaded buffer last until its copy has ended."""
-    if span.last == FOREVER or tape.kind[span.last] != kernel.OFFLOAD:
-        return span
-    return Span(span.buffer, span.nbytes, span.first, int(released[span.last]) - 1, span.resident)

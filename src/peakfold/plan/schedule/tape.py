@@ -7,14 +7,29 @@ outlives a part is taken where the loop begins, and a block from outside is give
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Value
-from peakfold.ir.plan import Buffer, Commit, Compute, Free, Loop, Offload, Prefetch, Reuse, Schedule, Step
+from peakfold.ir.plan import (
+    Arrive,
+    Buffer,
+    Commit,
+    Compute,
+    Free,
+    Loop,
+    Offload,
+    Prefetch,
+    Release,
+    Reuse,
+    Schedule,
+    Step,
+)
 from peakfold.plan.schedule.arrays import Bytes, Ints, Tables
 from peakfold.plan.schedule.kernel import (
+    ARRIVE,
     COMMIT,
     COMPUTE,
     END,
@@ -23,7 +38,7 @@ from peakfold.plan.schedule.kernel import (
     MAX_LOOP_DEPTH,
     OFFLOAD,
     PREFETCH,
-    WAIT,
+    RELEASE,
 )
 
 FOREVER = 2**31 - 1
@@ -56,7 +71,7 @@ class Tape:
         kind, index, amount: the columns, see `kernel`.
         steps: the step of the schedule on each row; a Loop stands where it begins and where it ends.
         spans: every buffer, in the order in which they are made. The span of an offloaded buffer ends
-            on its Offload row; how long the copy holds it is a matter of time, see ``released``.
+            on its Release row, and another begins on its Prefetch row.
     """
 
     kind: Ints
@@ -89,6 +104,9 @@ def _flatten(steps: tuple[Step, ...]) -> Iterator[tuple[Step, bool]]:
             stack.extend((inner, False) for inner in reversed(step.steps))
 
 
+Place = Literal["on the device", "on its way to the host", "on the host", "on its way back"]
+
+
 @dataclass
 class _Block:
     nbytes: int
@@ -96,7 +114,7 @@ class _Block:
     depth: int
     span: int
     resident: bool = False
-    on_host: bool = False
+    place: Place = "on the device"
 
 
 @dataclass
@@ -128,8 +146,12 @@ class _Recorder:
             row = self._free(step)
         elif isinstance(step, Offload):
             row = self._offload(step)
+        elif isinstance(step, Release):
+            row = self._release(step)
         elif isinstance(step, Prefetch):
             row = self._prefetch(step)
+        elif isinstance(step, Arrive):
+            row = self._arrive(step)
         elif isinstance(step, Commit):
             row = self._commit(step)
         elif ends:
@@ -180,13 +202,10 @@ class _Recorder:
 
     def _free(self, step: Free) -> tuple[int, int, int]:
         buffer = step.buffer
-        block = self._known(buffer, "it is freed")
+        block = self._on_device(buffer, "it is freed")
         storage = self.tables.storage_of[buffer.value]
         if block.resident:
             raise self._error("a buffer of the caller is freed", _name(self.tables, buffer), "a made buffer")
-        if block.on_host:
-            del self.blocks[buffer]
-            return WAIT, storage, 0
         if block.depth < len(self.frames):
             frame = self.frames[block.depth]
             frame.deferred += block.nbytes
@@ -198,27 +217,38 @@ class _Recorder:
 
     def _offload(self, step: Offload) -> tuple[int, int, int]:
         block = self._on_device(step.buffer, "it is offloaded")
-        if block.resident or block.depth != len(self.frames):
+        if block.depth != len(self.frames):
             raise self._error(
-                "a buffer from outside is offloaded",
-                _name(self.tables, step.buffer),
-                "a buffer made by the program, in the same loop",
+                "a buffer from outside is offloaded", _name(self.tables, step.buffer), "one of the same loop"
             )
-        block.on_host = True
-        self._close(step.buffer, len(self.rows))
+        block.place = "on its way to the host"
         return OFFLOAD, self.tables.storage_of[step.buffer.value], block.nbytes
 
+    def _release(self, step: Release) -> tuple[int, int, int]:
+        block = self._placed(step.buffer, "on its way to the host", "it is released")
+        if block.depth != len(self.frames):
+            name = _name(self.tables, step.buffer)
+            raise self._error("a buffer is released in another loop", name, "the loop of its Offload")
+        block.place = "on the host"
+        self._close(step.buffer, len(self.rows))
+        return RELEASE, self.tables.storage_of[step.buffer.value], block.nbytes
+
     def _prefetch(self, step: Prefetch) -> tuple[int, int, int]:
-        block = self._known(step.buffer, "it is prefetched")
-        name = _name(self.tables, step.buffer)
-        if not block.on_host:
-            raise self._error("a buffer is prefetched that is on the device", name, "an offloaded buffer")
-        if self.latest[step.buffer.value] != step.buffer.k:
+        buffer = step.buffer
+        block = self._placed(buffer, "on the host", "it is prefetched")
+        name = _name(self.tables, buffer)
+        if self.latest[buffer.value] != buffer.k:
             raise self._error("an older run is prefetched", name, "the latest run, which is what is read")
-        if bool(block.depth) != bool(self.frames):
-            raise self._error("a buffer is offloaded in a loop and prefetched outside", name, "both or none")
-        self._begin(step.buffer, self._block(block.nbytes), len(self.rows))
-        return PREFETCH, self.tables.storage_of[step.buffer.value], block.nbytes
+        if block.depth != len(self.frames):
+            raise self._error("a buffer is prefetched in another loop", name, "the loop of its Offload")
+        self._begin(buffer, self._block(block.nbytes, block.resident), len(self.rows))
+        self.blocks[buffer].place = "on its way back"
+        return PREFETCH, self.tables.storage_of[buffer.value], block.nbytes
+
+    def _arrive(self, step: Arrive) -> tuple[int, int, int]:
+        block = self._placed(step.buffer, "on its way back", "it arrives")
+        block.place = "on the device"
+        return ARRIVE, self.tables.storage_of[step.buffer.value], block.nbytes
 
     def _commit(self, step: Commit) -> tuple[int, int, int]:
         value = self.tables.graph.new_value.get(step.input)
@@ -243,7 +273,7 @@ class _Recorder:
     def _end(self) -> tuple[int, int, int]:
         depth, frame = len(self.frames), self.frames.pop()
         for buffer, block in self.blocks.items():
-            if block.depth == depth and not block.on_host:
+            if block.depth == depth:
                 self._hoist(buffer, block, frame)
         for span in frame.ending:
             self._last(span, len(self.rows))
@@ -251,20 +281,17 @@ class _Recorder:
 
     def _hoist(self, buffer: Buffer, block: _Block, frame: _Frame) -> None:
         """Take a block that outlives a part where the loop begins."""
-        if self.rows[block.row][0] == PREFETCH:
-            raise self._error(
-                "a buffer is prefetched in a loop and outlives it",
-                _name(self.tables, buffer),
-                "a Free inside",
-            )
+        if self.rows[block.row][0] == PREFETCH or block.place != "on the device":
+            name = _name(self.tables, buffer)
+            raise self._error("a buffer is moved in a loop and outlives it", name, "a Free inside")
         for row, change in ((block.row, -block.nbytes), (frame.row, block.nbytes)):
             kind, index, amount = self.rows[row]
             self.rows[row] = kind, index, amount + change
         self.spans[block.span] = replace(self.spans[block.span], first=frame.row)
         block.row, block.depth = frame.row, block.depth - 1
 
-    def _block(self, nbytes: int) -> _Block:
-        return _Block(nbytes, len(self.rows), len(self.frames), len(self.spans))
+    def _block(self, nbytes: int, resident: bool = False) -> _Block:
+        return _Block(nbytes, len(self.rows), len(self.frames), len(self.spans), resident)
 
     def _begin(self, buffer: Buffer, block: _Block, row: int) -> None:
         self.blocks[buffer] = block
@@ -291,11 +318,13 @@ class _Recorder:
         return block
 
     def _on_device(self, buffer: Buffer, why: str) -> _Block:
+        return self._placed(buffer, "on the device", why)
+
+    def _placed(self, buffer: Buffer, place: Place, why: str) -> _Block:
         block = self._known(buffer, why)
-        if block.on_host:
-            raise self._error(
-                f"a buffer is on the host where {why}", _name(self.tables, buffer), "a Prefetch first"
-            )
+        if block.place != place:
+            name = _name(self.tables, buffer)
+            raise self._error(f"a buffer is {block.place} where {why}", name, f"one that is {place}")
         return block
 
     def _error(self, what: str, got: str, expected: str) -> PlanError:

@@ -1,0 +1,215 @@
+"""Lowering of offloads: four steps for each gap that a value waits on the host.
+
+What a decision names are places; what may happen between them is looked up in the schedule itself. The
+copy back arrives before the first step that reads, overwrites or replaces the buffer after the copy out
+began, whichever step that is, so that no decision can change what is computed.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from peakfold.errors import PlanError
+from peakfold.ir.graph import Graph, Value
+from peakfold.ir.plan import (
+    Arrive,
+    Buffer,
+    Commit,
+    Compute,
+    Free,
+    Offload,
+    OffloadGap,
+    Prefetch,
+    Release,
+    Schedule,
+    Step,
+)
+from peakfold.ir.types import TensorType
+
+MOVED_INPUTS = frozenset({"parameter", "buffer", "gradient", "optimizer"})
+"""Kinds of inputs whose bytes a program may take from the user's tensors, and gives back in the same step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """The four places of one buffer's way to the host and back, each before a step of the schedule.
+
+    Attributes:
+        buffer: what is moved.
+        out: the copy to the host starts before this step.
+        gone: its device bytes are given back before this step.
+        back: they are taken again, and the copy back starts, before this step.
+        read: the step that next needs the buffer.
+    """
+
+    buffer: Buffer
+    out: int
+    gone: int
+    back: int
+    read: int
+
+
+def with_transfers(graph: Graph, schedule: Schedule, gaps: Sequence[OffloadGap]) -> Schedule:
+    """Return a schedule with the steps that decided offloads come to.
+
+    Raises:
+        PlanError: a decision names what the graph has not, or what cannot be moved.
+    """
+    if not gaps:
+        return schedule
+    return Schedule(tuple(_inserted(schedule.steps, trips(graph, schedule, gaps))))
+
+
+def trips(graph: Graph, schedule: Schedule, gaps: Sequence[OffloadGap]) -> list[Trip]:
+    """Return the ways to the host and back that decisions come to; what comes to nothing is left out.
+
+    Raises:
+        PlanError: a decision names what the graph has not, or what cannot be moved.
+    """
+    movable = Movable(graph)
+    places = Places(graph, schedule)
+    found: list[Trip] = []
+    last: dict[Buffer, int] = {}
+    for gap in gaps:
+        movable.require(gap)
+        trip = places.trip(gap)
+        if trip is not None and trip.out >= last.get(trip.buffer, 0):
+            last[trip.buffer] = trip.read
+            found.append(trip)
+    return found
+
+
+class Places:
+    """Where the buffers of a schedule are made and used."""
+
+    def __init__(self, graph: Graph, schedule: Schedule) -> None:
+        self.graph = graph
+        self.steps = schedule.steps
+
+    @cached_property
+    def first(self) -> Mapping[int, int]:
+        """Place of the first run of each node; of an input, the beginning."""
+        found = dict.fromkeys(self.graph.input, -1)
+        for at, step in enumerate(self.steps):
+            if isinstance(step, Compute):
+                found.setdefault(step.run.node, at)
+        return found
+
+    @cached_property
+    def touches(self) -> Mapping[Value, Sequence[int]]:
+        """Places that make, read, overwrite, replace or free the storage of each Value, in order."""
+        found: dict[Value, list[int]] = {}
+        for at, step in enumerate(self.steps):
+            for value in dict.fromkeys(self._touched(step)):
+                found.setdefault(value, []).append(at)
+        return found
+
+    def _touched(self, step: Step) -> Iterator[Value]:
+        graph = self.graph
+        if isinstance(step, Compute):
+            node = graph.node[step.run.node]
+            yield from map(graph.storage, node.inputs)
+            yield from map(graph.storage, node.outputs)
+        elif isinstance(step, Commit):
+            yield Value(step.input)
+            yield graph.storage(graph.new_value[step.input])
+        elif isinstance(step, Free):
+            yield step.buffer.value
+
+    def makes(self, at: int, value: Value) -> bool:
+        """Whether a step makes the storage of a value."""
+        step = self.steps[at]
+        return isinstance(step, Compute) and step.run.node == value.node
+
+    def trip(self, gap: OffloadGap) -> Trip | None:
+        """Return the way of a decision; None where nothing reads the buffer again, or no time is left."""
+        started = self.first.get(gap.after, -2)
+        places = self.touches.get(gap.value, ())
+        following = bisect_right(places, started)
+        if started == -2 or following == len(places) or (following == 0 and gap.after != gap.value.node):
+            return None
+        read = places[following]
+        if isinstance(self.steps[read], Free) or self.makes(read, gap.value):
+            return None
+        out = self._after(started)
+        gone = max(out, self.first.get(gap.gone, read))
+        back = min(read, self.first.get(gap.fetch, read))
+        made = [at for at in places[:following] if self.makes(at, gap.value)]
+        buffer = Buffer(gap.value, len(made) - 1 if made else 0)
+        return Trip(buffer, out, gone, back, read) if gone < back else None
+
+    def _after(self, at: int) -> int:
+        """The place behind a step and what it gives back."""
+        at += 1
+        while 0 < at < len(self.steps) and isinstance(self.steps[at], Free | Commit):
+            at += 1
+        return at
+
+
+class Movable:
+    """Which values may wait on the host."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @cached_property
+    def shared(self) -> frozenset[Value]:
+        """Storages that a step gives a second name, as a view that it makes beside other outputs."""
+        graph = self.graph
+        mixed = (node for node in graph.nodes if not node.is_view)
+        return frozenset(
+            graph.storage(alias) for node in mixed for alias in node.aliases if alias is not None
+        )
+
+    def why_not(self, value: Value) -> str | None:
+        """Return why a value cannot be moved, or None."""
+        graph = self.graph
+        if value.node not in graph.input and value.node not in graph.node:
+            return "there is no such value"
+        if graph.storage(value) != value:
+            return f"it is a view of {graph.name_of(graph.storage(value))}"
+        if not isinstance(graph.type(value), TensorType) or not graph.nbytes(value):
+            return "it has no bytes on the device"
+        if value in self.shared:
+            return "another output shares its storage"
+        given = graph.input.get(value.node)
+        if given is not None and given.kind not in MOVED_INPUTS:
+            return f"it is an input of kind {given.kind}, which stays where it is"
+        return None
+
+    def require(self, gap: OffloadGap) -> None:
+        """Raise unless a decision names what there is, and what can be moved."""
+        graph = self.graph
+        reason = self.why_not(gap.value)
+        known = gap.value.node in graph.input or gap.value.node in graph.node
+        named = graph.name_of(gap.value) if known else str(gap.value)
+        for node in (gap.after, gap.gone, gap.fetch, gap.use):
+            if node not in graph.node and node != gap.value.node:
+                reason = reason or f"there is no node {node}"
+            elif node in graph.node and graph.node[node].is_view:
+                reason = reason or f"{graph.node[node].name} is a view, and never a step"
+        if reason is not None:
+            raise PlanError(
+                stage="lower",
+                what="this cannot wait on the host",
+                got=f"{named}: {reason}",
+                hint="remove the line, or name another value",
+            )
+
+
+def _inserted(steps: Sequence[Step], found: Sequence[Trip]) -> Iterator[Step]:
+    """Put the moves between the steps; at one place copies out start first, and bytes are freed, then taken."""
+    before: dict[int, list[tuple[int, Step]]] = {}
+    for trip in found:
+        moves: tuple[tuple[int, Step], ...] = (
+            (trip.out, Offload(trip.buffer)),
+            (trip.gone, Release(trip.buffer)),
+            (trip.back, Prefetch(trip.buffer)),
+            (trip.read, Arrive(trip.buffer)),
+        )
+        for rank, (at, move) in enumerate(moves):
+            before.setdefault(at, []).append((rank, move))
+    for at, step in enumerate(steps):
+        yield from (move for _, move in sorted(before.get(at, ()), key=lambda item: item[0]))
+        yield step
