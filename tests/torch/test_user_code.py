@@ -224,20 +224,6 @@ def test_an_operator_with_an_opaque_workspace_is_not_run_on_made_up_bytes():
     assert _takes_opaque(Node)
 
 
-def test_a_recurrent_layer_of_onednn_is_refused_and_runs_without_it():
-    model = nn.LSTM(WIDTH, 8, batch_first=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    x = torch.randn(4, 6, WIDTH)
-
-    def loss_fn(given, x):
-        return given(x)[0].square().mean()
-
-    with pytest.raises(CaptureError, match="mkldnn"):
-        capture_step(model, loss_fn, optimizer, (x,))
-    with torch.backends.mkldnn.flags(enabled=False):
-        assert optimized(model, loss_fn, optimizer, (x,)).report.equal.ok
-
-
 def test_a_module_that_runs_in_another_thread_is_not_followed():
     other = small()
     x = batch()

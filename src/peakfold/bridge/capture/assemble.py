@@ -12,6 +12,7 @@ from peakfold.bridge.capture.guarding import guards_of
 from peakfold.bridge.capture.tape import Tape
 from peakfold.bridge.capture.trace import Trace
 from peakfold.bridge.capture.update import Shadow
+from peakfold.errors import CaptureError
 from peakfold.ir.graph import Graph, Output, State
 
 Form = tuple[pytree.TreeSpec | None, tuple[int | Verbatim, ...], tuple[tuple[str | int, int], ...]]
@@ -39,6 +40,7 @@ def assemble(
         shadow: what stood in for it.
     """
     graph = finish(trace.tape.inputs, trace.tape.nodes, outputs, state)
+    _check_recurrence(graph)
     _bind_numbers(trace)
     constants = _bind_constants(trace, graph)
     sources = tuple(trace.sources[given.id] for given in graph.inputs)
@@ -47,6 +49,20 @@ def assemble(
     first = _first_scalars(graph, sources, shadow.undamped) if shadow is not None and missing else ()
     guards = guards_of(trace, function, optimizer, missing)
     return Captured(graph, binding, guards, missing, first)
+
+
+def _check_recurrence(graph: Graph) -> None:
+    """Refuse a program that trains some recurrent layers and only runs others: one function runs all."""
+    layers = [node for node in graph.nodes if node.op.name == "aten.mkldnn_rnn_layer.default"]
+    if len({graph.nbytes(node.outputs[3]) > 0 for node in layers}) < 2:
+        return
+    raise CaptureError(
+        stage="capture",
+        what="recurrent layers run both with and without gradients, which oneDNN computes differently",
+        where=next(node.origin.source for node in layers if not graph.nbytes(node.outputs[3])),
+        expected="recurrent layers with gradients (frozen parameters are fine), or all without",
+        hint="take the layer out of torch.no_grad(), or set torch.backends.mkldnn.enabled = False",
+    )
 
 
 def _bind_numbers(trace: Trace) -> None:

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from peakfold.bridge.capture import batches
 from peakfold.bridge.capture.fakes import FakeModule, fake_of
 from peakfold.bridge.capture.hidden import Hidden, onednn
-from peakfold.bridge.capture.kernels import REDUCTION_AT
+from peakfold.bridge.capture.kernels import RECURRENT, REDUCTION_AT, recurrent_workspace
 from peakfold.bridge.capture.places import Places
 from peakfold.bridge.capture.recorder import composite
 from peakfold.bridge.capture.update import mirrored
@@ -286,6 +286,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _bytes(func: torch._ops.OpOverload, args: Sequence[Any], output: torch.Tensor) -> int:
     """Return the bytes of a new storage."""
+    if func is RECURRENT and output.dtype is torch.uint8:
+        return recurrent_workspace(tuple(args)) if torch.is_grad_enabled() else 0
     counted = args[0] if func in REDUCTION_AT else output
     return int(counted.untyped_storage().nbytes())
 

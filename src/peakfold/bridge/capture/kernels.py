@@ -1,10 +1,12 @@
 """What torch's CPU kernels do that neither schemas nor fake tensors say."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
+from torch.utils._python_dispatch import _disable_current_modes
 
 from peakfold.bridge.capture.storage import Geometry
 
@@ -85,6 +87,8 @@ _LIKE_FIRST: frozenset[OpOverload] = frozenset(
 
 def as_eager(func: OpOverload, args: tuple[Any, ...], result: Any) -> Any:
     """Return a fake result with the strides that the CPU kernel gives."""
+    if func is RECURRENT:
+        return (*result[:3], _kept_by_recurrence(args))
     if func in _CONTIGUOUS:
         return _each(_row_major, result)
     if func in _SUGGESTED and not (isinstance(result, tuple) and result[0] is None):
@@ -95,6 +99,38 @@ def as_eager(func: OpOverload, args: tuple[Any, ...], result: Any) -> Any:
     if func in _LIKE_FIRST and Geometry.of(args[0]).is_dense:
         return torch.empty_like(args[0])
     return result
+
+
+RECURRENT = aten.mkldnn_rnn_layer.default
+
+
+def _kept_by_recurrence(args: tuple[Any, ...]) -> torch.Tensor | None:
+    """Return what oneDNN keeps of a recurrent layer for the backward pass: None without one."""
+    if not torch.is_grad_enabled():
+        return None
+    return torch.empty(recurrent_workspace(args), dtype=torch.uint8)
+
+
+def recurrent_workspace(args: tuple[Any, ...]) -> int:
+    """Return the bytes that oneDNN keeps of a recurrent layer, which it alone knows: one layer is run.
+
+    Example:
+        >>> x, hidden = torch.empty(5, 3, 8), torch.empty(3, 16)
+        >>> weights = torch.empty(64, 8), torch.empty(64, 16), torch.empty(64), torch.empty(64)
+        >>> rest = (False, [], 2, 16, 2, True, False, False, True)
+        >>> recurrent_workspace((x, *weights, hidden, hidden, *rest)) > 0
+        True
+    """
+    tensors = tuple((tuple(arg.shape), arg.dtype) for arg in args[:7])
+    rest = tuple(tuple(arg) if isinstance(arg, list | tuple) else arg for arg in args[7:])
+    return _workspace_of(tensors, rest)
+
+
+@cache
+def _workspace_of(tensors: tuple[Any, ...], rest: tuple[Any, ...]) -> int:
+    with _disable_current_modes(), torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        given = [torch.zeros(shape, dtype=dtype) for shape, dtype in tensors]
+        return int(RECURRENT(*given, *rest)[3].numel())
 
 
 def _row_major(tensor: torch.Tensor | None) -> torch.Tensor | None:

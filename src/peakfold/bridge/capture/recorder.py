@@ -58,8 +58,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **keywords)
         if func is aten._local_scalar_dense.default:
             return self._number(args)
-        if func._schema.name == "aten::mkldnn_rnn_layer":
-            raise _recurrent()
         if composite(func._schema.name, func._overloadname):
             with self:
                 return func.decompose(*args, **keywords)
@@ -355,17 +353,6 @@ def data_dependent(what: str) -> CaptureError:
         where=model_line(),
         expected="control flow and shapes that depend on shapes and Python values only",
         hint="use torch.where or masks, or move this out of the captured function",
-    )
-
-
-def _recurrent() -> CaptureError:
-    return CaptureError(
-        stage="capture",
-        what="a recurrent layer runs in oneDNN, which keeps a workspace for backward that no graph can hold",
-        where=model_line(),
-        expected="recurrent layers of torch's own operators",
-        got="aten::mkldnn_rnn_layer",
-        hint="run under torch.backends.mkldnn.flags(enabled=False)",
     )
 
 

@@ -65,6 +65,7 @@ def emit(
     peaks = frozenset(timeline.hotspots if timeline is not None else ())
     body = list(_body(frame, streams, schedule, peaks, marks))
     body.append(_return(frame))
+    keeping = {node.op.name for node in graph.nodes if operators.keeps_workspace(node)}
     return "\n".join(
         [
             docstring(header or Header()),
@@ -72,7 +73,11 @@ def emit(
             *(["import math", ""] if any("math." in line for line in body) else []),
             "import torch",
             "",
-            *(f"{functions[name]} = {operators.reference(name)}" for name in sorted(frame.used)),
+            *(operators.KEEPING[1:] if keeping else ()),
+            *(
+                f"{functions[name]} = {operators.reference(name, name in keeping)}"
+                for name in sorted(frame.used)
+            ),
             *(REDRAW if streams.needs_redraw else ()),
             "",
             "",

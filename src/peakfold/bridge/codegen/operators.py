@@ -3,6 +3,34 @@
 import torch
 
 from peakfold.errors import PlanError
+from peakfold.ir.graph import Node
+from peakfold.ir.types import TensorType
+
+RECURRENT = "aten.mkldnn_rnn_layer.default"
+"""Its kernel keeps a workspace for the backward pass, and computes otherwise, where grad mode is on."""
+
+KEEPING = (
+    "",
+    "",
+    "def keeping(operator):",
+    '    """Have an operator keep what its backward pass needs; autograd sees none of it."""',
+    "    def run(*args):",
+    "        with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():",
+    "            return operator(*args)",
+    "",
+    "    return run",
+    "",
+    "",
+)
+"""Lines of the function that an emitted file defines where a recurrent layer is trained."""
+
+
+def keeps_workspace(node: Node) -> bool:
+    """Return whether a node's kernel must see grad mode on: what it keeps has bytes in the graph."""
+    if node.op.name != RECURRENT:
+        return False
+    kept = node.types[3]
+    return isinstance(kept, TensorType) and kept.nbytes > 0
 
 
 def overload(name: str) -> torch._ops.OpOverload:
@@ -61,12 +89,14 @@ def targets(name: str, names: list[str]) -> str:
     return ", ".join((*names[:at], f"({inner})", *names[end:]))
 
 
-def reference(name: str) -> str:
+def reference(name: str, keeping: bool = False) -> str:
     """Return the Python text that names an overload.
 
     Example:
         >>> reference("aten.add.Tensor")
         'torch.ops.aten.add.Tensor'
+        >>> reference("aten.mkldnn_rnn_layer.default", keeping=True)
+        'keeping(torch.ops.aten.mkldnn_rnn_layer.default)'
     """
     overload(name)
-    return f"torch.ops.{name}"
+    return f"keeping(torch.ops.{name})" if keeping else f"torch.ops.{name}"

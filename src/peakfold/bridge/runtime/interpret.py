@@ -1,14 +1,16 @@
 """Runs a Graph node by node: slow and plain, the meaning that every other way of running has."""
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from peakfold.ir.graph import Arg, Graph, Symbol, Value
+from peakfold.bridge.codegen.operators import keeps_workspace
+from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 
 HOST: Mapping[str, Callable[..., Any]] = {
     "add": operator.add,
@@ -20,10 +22,6 @@ HOST: Mapping[str, Callable[..., Any]] = {
     "abs": operator.abs,
 }
 """What ``host.<name>`` computes, on Python numbers."""
-
-
-READ_GRAD_MODE = frozenset(("aten.mkldnn_rnn_layer.default",))
-"""Operators whose kernels keep something for the backward pass only where grad mode is on."""
 
 
 @cache
@@ -64,10 +62,20 @@ def interpret(
         for node in graph.nodes:
             args = [_real(arg, values) for arg in node.args]
             kwargs = {name: _real(arg, values) for name, arg in node.kwargs}
-            with torch.set_grad_enabled(node.op.name in READ_GRAD_MODE):
+            with _mode_for(node):
                 result = pytree.tree_leaves(operator_of(node.op.name)(*args, **kwargs))
             values.update(zip(node.outputs, result, strict=True))
     return values
+
+
+@contextmanager
+def _mode_for(node: Node) -> Iterator[None]:
+    """Have an operator keep what its backward pass needs, where it asks the grad mode for that."""
+    if not keeps_workspace(node):
+        yield
+        return
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        yield
 
 
 def _real(arg: Arg, values: Mapping[Value, Any]) -> Any:
