@@ -92,15 +92,15 @@ def timed(calls: Mapping[str, Call], repeats: int, threads: int, progress: Progr
         threads: of torch; one is pinned to a core.
         progress: told after each round.
     """
-    best = dict.fromkeys(calls, float("inf"))
-    names = list(calls)
-    for done in range(repeats):
-        progress("time", done / repeats, f"round {done + 1} of {repeats}, {len(names)} variants")
-        turned = names[done % len(names) :] + names[: done % len(names)]
-        once = {name: calls[name] for name in turned}
-        taken = interleaved_cpu_seconds(once, 1, warmup=0, threads=threads)
-        best = {name: min(best[name], taken[name]) for name in names}
-    return best
+    return interleaved_cpu_seconds(
+        calls,
+        repeats,
+        warmup=0,
+        threads=threads,
+        progress=lambda done: progress(
+            "time", done / repeats, f"round {done + 1} of {repeats}, {len(calls)} variants"
+        ),
+    )
 
 
 def message(error: BaseException) -> str:

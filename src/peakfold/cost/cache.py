@@ -19,7 +19,8 @@ from pathlib import Path
 
 from peakfold.errors import CacheError
 
-FORMAT = 1
+FORMAT = 2
+"""1: operators were measured with the faults of pages that the C library had given back."""
 BUSY_SECONDS = 60.0
 FILE_NAME = "costs.sqlite"
 

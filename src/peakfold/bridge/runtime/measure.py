@@ -16,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments
+from peakfold.bridge.runtime import heap
 
 MARK = "peakfold:mark"
 
@@ -197,6 +198,7 @@ def interleaved_cpu_seconds(
     *,
     threads: int = 1,
     budget_seconds: float | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
     """Return the least CPU seconds of each variant, all run in turn so that noise hits all alike.
 
@@ -206,15 +208,18 @@ def interleaved_cpu_seconds(
         warmup: rounds that do not count.
         threads: threads of torch meanwhile; with 1, the thread is pinned to one core.
         budget_seconds: no round starts after so many wall seconds, once one has counted.
+        progress: called with the number of each round that counts, before it.
     """
     best = dict.fromkeys(variants, float("inf"))
     names = list(variants)
     start = time.monotonic()
-    with _threads(threads), _quick_collections():
+    with _threads(threads), _quick_collections(), heap.kept():
         for round_ in range(-warmup, repeats):
             spent = time.monotonic() - start
             if round_ > 0 and budget_seconds is not None and spent > budget_seconds:
                 break
+            if progress is not None and round_ >= 0:
+                progress(round_)
             for i in range(len(names)):
                 name = names[(i + round_) % len(names)]
                 seconds = _cpu_seconds(variants[name])

@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
 
 from peakfold.bridge.codegen.operators import overload
+from peakfold.bridge.runtime import heap
 from peakfold.bridge.runtime.operands import Call, Maker
 from peakfold.cost.cache import CostCache, Measurement
 from peakfold.cost.costs import Costs, Link
@@ -233,12 +234,12 @@ def _timed(
 
 @contextmanager
 def _quiet(threads: int) -> Iterator[None]:
-    """Run on so many threads, with no gradients and no collections; random state is as before after it."""
+    """Run on so many threads, without gradients, collections and page faults; random state is kept."""
     before, collecting = torch.get_num_threads(), gc.isenabled()
     torch.set_num_threads(threads)
     gc.disable()
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), heap.kept():
             yield
     finally:
         torch.set_num_threads(before)
