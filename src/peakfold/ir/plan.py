@@ -162,6 +162,21 @@ class OffloadGap:
     use: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Anchor:
+    """A place at which an axis is split, where its name alone leaves a choice.
+
+    Attributes:
+        value: a value that the region reads or makes.
+        dim: its dimension.
+        outer: places of the factors before this one in the dimension.
+    """
+
+    value: Value
+    dim: int
+    outer: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """Runs that are done in parts, one part after the other, along one dimension.
@@ -174,12 +189,14 @@ class Region:
         runs: of nodes other than views, sorted, each node once.
         plan: the decisions inside one part, by the node ids of the body, nested regions included; None
             for none.
+        anchor: where the axis is split; None where the name says it.
     """
 
     axis: str
     parts: int
     runs: tuple[Run, ...]
     plan: "Plan | None" = None
+    anchor: Anchor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,10 @@ def _scattered(base: str, overload: str) -> Forms:
     return Forms(f"aten.{base}_.{overload}", pointwise=False)
 
 
+def _scattered_only(form: str) -> Forms:
+    return Forms(form, pointwise=False)
+
+
 def _rows(base: str, keyword: str = "out") -> Forms:
     return Forms(out=f"aten.{base}.out", keyword=keyword, dtypes=_FULL)
 
@@ -199,6 +203,16 @@ FORMS: dict[str, Forms] = {
     "aten.exponential.default": _only("exponential"),
 }
 
+PLACE = "peakfold.place.default"
+"""Writes a part into its place of a tensor: the in-place overload that ``aten.slice_scatter`` lacks."""
+
+BORDERS: dict[str, Forms] = {
+    "aten.slice_scatter.default": _scattered_only(PLACE),
+    "aten.addmm.default": _scattered_only("aten.addmm_.default"),
+    "aten.baddbmm.default": _scattered_only("aten.baddbmm_.default"),
+}
+"""What writes a part of a result into it, or adds to it."""
+
 
 def reusable_operands(graph: Graph, node: Node) -> tuple[InPlace, ...]:
     """Return the ways to write an output of a node into the buffer of one of its operands.
@@ -217,7 +231,7 @@ def reusable_operands(graph: Graph, node: Node) -> tuple[InPlace, ...]:
         aten.add_.Tensor  0
         aten.add.out out 1
     """
-    forms = FORMS.get(node.op.name)
+    forms = FORMS.get(node.op.name) or BORDERS.get(node.op.name)
     if forms is None or len(node.types) != 1 or not _allowed(forms, node.types[0]):
         return ()
     fitting = [value for value in dict.fromkeys(node.inputs) if _fits(graph, node, forms, value)]

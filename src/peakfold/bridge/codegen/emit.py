@@ -6,13 +6,14 @@ updated in place.
 """
 
 import json
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Mapping
+from itertools import chain, groupby
 
 from peakfold.bridge.codegen import operators
 from peakfold.bridge.codegen.frame import Frame
 from peakfold.bridge.codegen.header import Header, docstring
 from peakfold.bridge.codegen.host import HOST_EXPRESSIONS, host_expression
+from peakfold.bridge.codegen.loops import loop_lines, place_lines
 from peakfold.bridge.codegen.names import Namer, operator_names
 from peakfold.bridge.codegen.random import REDRAW, Streams
 from peakfold.bridge.codegen.writer import INDENT, call, deletion, margin, section
@@ -20,7 +21,9 @@ from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Kind, Node, Value
 from peakfold.ir.plan import Commit, Compute, Free, Reuse, Schedule, Step
 from peakfold.ir.types import TensorType
-from peakfold.ops.inplace import InPlace, reusable_operands
+from peakfold.ops.inplace import PLACE, InPlace, reusable_operands
+from peakfold.plan.fission.derived import LOOP
+from peakfold.plan.fission.program import Nest, Repeat
 from peakfold.plan.schedule.timeline import Timeline
 
 PEAK = " <- peak"
@@ -44,6 +47,7 @@ def emit(
     header: Header | None = None,
     *,
     marks: bool = False,
+    loops: Mapping[int, Repeat] | None = None,
 ) -> str:
     """Return the source of a file that runs a schedule.
 
@@ -52,15 +56,16 @@ def emit(
         schedule: each step of it, legal for the graph.
         timeline: the same schedule simulated; the lines at which the peak is reached are marked.
         header: figures for the docstring.
+        loops: the regions of the graph, by id of the node that stands for each.
         marks: call a third argument of ``step`` after each step of the schedule, so that the bytes
             that live there can be measured.
 
     Raises:
         PlanError: the schedule reads or frees what does not live, or has a step that is not supported.
     """
-    functions = operator_names(_operators(graph, schedule))
+    functions = operator_names(_operators(graph, schedule, loops or {}))
     namer = Namer(graph, functions.values())
-    frame = Frame(graph, namer, functions)
+    frame = Frame(graph, namer, functions, loops or {})
     streams = Streams(graph, schedule, namer)
     peaks = frozenset(timeline.hotspots if timeline is not None else ())
     body = list(_body(frame, streams, schedule, peaks, marks))
@@ -77,7 +82,9 @@ def emit(
             *(
                 f"{functions[name]} = {operators.reference(name, name in keeping)}"
                 for name in sorted(frame.used)
+                if name != PLACE
             ),
+            *(place_lines(functions[PLACE]) if PLACE in frame.used else ()),
             *(REDRAW if streams.needs_redraw else ()),
             "",
             "",
@@ -91,16 +98,18 @@ def emit(
     )
 
 
-def _operators(graph: Graph, schedule: Schedule) -> list[str]:
+def _operators(graph: Graph, schedule: Schedule, loops: Mapping[int, Repeat]) -> list[str]:
     """Return every operator that the schedule may call, in program order, without repeats."""
-    called = [node.op.name for node in graph.nodes if node.op.name not in HOST_EXPRESSIONS]
+    uncalled = {*HOST_EXPRESSIONS, LOOP}
+    called = [node.op.name for node in graph.nodes if node.op.name not in uncalled]
     forms = [
         _form(graph, graph.node[step.run.node], reuse).form
         for step in schedule.steps
         if isinstance(step, Compute)
         for reuse in step.reuses
     ]
-    return list(dict.fromkeys(called + forms))
+    inside = [_operators(r.nest.graph, r.nest.schedule, r.nest.loops) for r in loops.values()]
+    return list(dict.fromkeys([*called, *forms, *chain.from_iterable(inside)]))
 
 
 def _form(graph: Graph, node: Node, reuse: Reuse) -> InPlace:
@@ -145,7 +154,7 @@ def _body(
             if heading not in ("", title):
                 title = heading
                 yield section(title)
-            yield from _step(frame, streams, step, PEAK if row in peaks else "")
+            yield from _step(frame, streams, step, PEAK if row in peaks else "", marks)
             if marks:
                 yield f"{INDENT}mark()"
 
@@ -162,7 +171,9 @@ def _heading(graph: Graph, step: Step) -> str:
     return f"{origin.phase} {block}".rstrip() + again
 
 
-def _step(frame: Frame, streams: Streams, step: Step, note: str) -> Iterator[str]:
+def _step(frame: Frame, streams: Streams, step: Step, note: str, marks: bool) -> Iterator[str]:
+    if isinstance(step, Compute) and step.run.node in frame.loops:
+        return _loop(frame, step, bool(note), marks)
     if isinstance(step, Compute):
         return _compute(frame, streams, step, note)
     if isinstance(step, Free):
@@ -175,6 +186,15 @@ def _step(frame: Frame, streams: Streams, step: Step, note: str) -> Iterator[str
         expected="compute, free and commit steps",
         hint="make a plan without it",
     )
+
+
+def _loop(frame: Frame, step: Compute, at_peak: bool, marks: bool) -> Iterator[str]:
+    def write(inside: Frame, nest: Nest) -> Iterator[str]:
+        streams = Streams(nest.graph, nest.schedule, inside.namer)
+        peaks = frozenset(nest.timeline.hotspots if at_peak else ())
+        return _body(inside, streams, nest.schedule, peaks, marks)
+
+    return loop_lines(frame, step, write)
 
 
 def _compute(frame: Frame, streams: Streams, step: Compute, note: str) -> Iterator[str]:
@@ -195,6 +215,8 @@ def _compute(frame: Frame, streams: Streams, step: Compute, note: str) -> Iterat
     names = frame.define(node, step.run)
     ended = [name for reuse in step.reuses for name in frame.take(node, step.run, reuse)]
     prefix = f"{operators.targets(node.op.name, names)} = "
+    if frame.is_nested and any(reuse.kind == "update" for reuse in step.reuses):
+        prefix = frame.rename(node, step.reuses)
     lines = call(*streams.call(step.run, frame.function(function), arguments), prefix)
     yield from lines[:-1]
     yield margin(lines[-1], frame.live - before, frame.live) + note

@@ -1,5 +1,6 @@
 """What each name of the emitted function holds, step by step."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from peakfold.bridge.codegen import operators
@@ -8,6 +9,7 @@ from peakfold.bridge.codegen.names import Namer
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node, Value, values_in
 from peakfold.ir.plan import Buffer, Reuse, Run
+from peakfold.plan.fission.program import Repeat
 
 
 @dataclass
@@ -22,21 +24,39 @@ class Frame:
     """The local names of the emitted function, and the bytes that live behind them.
 
     Attributes:
+        loops: the regions of the graph, by id of the node that stands for each.
         live: bytes of every storage that lives, inputs included.
         used: names of operators that the text read so far calls.
         read_inputs: ids of the inputs that it reads.
+        move: writes the moves to the host and back; None where there are none.
+        is_nested: whether it is of a loop's body.
     """
 
-    def __init__(self, graph: Graph, namer: Namer, functions: dict[str, str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        namer: Namer,
+        functions: dict[str, str],
+        loops: Mapping[int, Repeat],
+        given: Mapping[int, str] | None = None,
+    ) -> None:
         self.graph = graph
+        self.loops = loops
         self.used: dict[str, None] = {}
         self.read_inputs: dict[int, None] = {}
-        self._namer = namer
+        self.namer = namer
+        self.is_nested = given is not None
         self._functions = functions
-        self._names = {Value(given.id): namer.value(Value(given.id)) for given in graph.inputs}
+        self._names = _input_names(graph, namer) if given is None else _as_values(given)
         self._storages: dict[Buffer, _Storage] = {}
         self._latest: dict[Value, Buffer] = {}
         self.live = sum(graph.nbytes(Value(given.id)) for given in graph.inputs)
+
+    def nested(self, graph: Graph, loops: Mapping[int, Repeat], given: Mapping[int, str]) -> "Frame":
+        """Return the frame of a graph that runs in a loop of this one; its inputs are expressions here."""
+        found = Frame(graph, self.namer.nested(graph), self._functions, loops, given)
+        found.used, found.live = self.used, self.live
+        return found
 
     def function(self, operator: str) -> str:
         """Return the name of an operator's function, and note that it is used."""
@@ -88,7 +108,7 @@ class Frame:
         """Bind the outputs of a run to their names, and return the names."""
         found = []
         for value in node.outputs:
-            name = self._namer.value(value, run.k)
+            name = self.namer.value(value, run.k)
             found.append(name)
             self._names[value] = name
             self._own(value, run.k, name)
@@ -120,6 +140,14 @@ class Frame:
         self._forget(taken)
         return list(taken.names.values())
 
+    def rename(self, node: Node, reuses: Iterable[Reuse]) -> str:
+        """Give outputs that were written over inputs the names of those; return what names the others."""
+        same = {Value(node.id, r.output): r.operand for r in reuses if r.kind == "update"}
+        for value, operand in same.items():
+            self._names[value] = self._names[self.graph.storage(operand)]
+        others = [self._names[value] for value in node.outputs if value not in same]
+        return f"{', '.join(others)} = " if others else ""
+
     def free(self, buffer: Buffer) -> tuple[list[str], int]:
         """Forget a buffer; return the names to delete and the bytes that they gave back."""
         storage = self._storages.pop(buffer, None)
@@ -136,10 +164,37 @@ class Frame:
         self.live -= storage.nbytes
         return list(storage.names.values()), storage.nbytes
 
+    def away(self, buffer: Buffer) -> tuple[list[str], int]:
+        """Note that the bytes of a buffer wait on the host; return the names to delete and the bytes."""
+        if buffer.value.node not in self.graph.input:
+            return self.free(buffer)
+        nbytes = self.graph.nbytes(buffer.value)
+        self.live -= nbytes
+        return [], nbytes
+
+    def back(self, buffer: Buffer) -> tuple[str, int]:
+        """Note that a buffer that was away has bytes again; return its name and the bytes."""
+        nbytes = self.graph.nbytes(buffer.value)
+        if buffer.value.node in self.graph.input:
+            self.live += nbytes
+            return self.read(buffer.value), nbytes
+        name = self.namer.value(buffer.value, buffer.k)
+        self._names[buffer.value] = name
+        self._own(buffer.value, buffer.k, name)
+        return name, nbytes
+
     def _forget(self, storage: _Storage) -> None:
         for value, name in storage.names.items():
             if self._names.get(value) == name:
                 del self._names[value]
+
+
+def _input_names(graph: Graph, namer: Namer) -> dict[Value, str]:
+    return {Value(given.id): namer.value(Value(given.id)) for given in graph.inputs}
+
+
+def _as_values(given: Mapping[int, str]) -> dict[Value, str]:
+    return {Value(ident): text for ident, text in given.items()}
 
 
 def _arguments(node: Node, texts: dict[Value, str]) -> list[str]:

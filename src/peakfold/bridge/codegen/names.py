@@ -49,7 +49,7 @@ def operator_names(operators: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in operators:
         namespace, base, overload = name.split(".", 2)
-        short = _function(base if namespace == "aten" else f"{namespace}_{base}")
+        short = _function(base if namespace in ("aten", "peakfold") else f"{namespace}_{base}")
         if short in taken and overload != "default":
             short = _function(f"{base}_{overload}")
         found[name] = unique(short, taken)
@@ -79,6 +79,7 @@ class Namer:
     def __init__(self, graph: Graph, functions: Iterable[str]) -> None:
         self._graph = graph
         self._taken = set(RESERVED) | set(functions)
+        self._part = ""
         self._names: dict[tuple[Value, int], str] = {}
 
     def value(self, value: Value, k: int = 0) -> str:
@@ -87,8 +88,25 @@ class Namer:
         if known is not None:
             return known
         base = identifier(self._graph.name_of(value)) if k == 0 else self.value(value)
+        if k == 0 and base in self._taken:
+            base += self._part
         self._names[value, k] = unique(run_name(base, k), self._taken)
         return self._names[value, k]
+
+    def call(self, value: Value, text: str) -> None:
+        """Give a value's first run an identifier that reads like ``text``, unless it has one."""
+        if (value, 0) not in self._names:
+            self._names[value, 0] = self.fresh(text)
+
+    def fresh(self, text: str) -> str:
+        """Return an identifier that is used nowhere else."""
+        return unique(identifier(text), self._taken)
+
+    def nested(self, graph: Graph) -> "Namer":
+        """Return a namer of a part in the same function; what shares a name with a whole says that it is one."""
+        found = Namer(graph, ())
+        found._taken, found._part = self._taken, "_part"
+        return found
 
     def stream(self, node: Node) -> str:
         """Return the identifier of the generator as it was before a node's first draw."""

@@ -11,6 +11,8 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.codegen.operators import keeps_workspace
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
+from peakfold.ir.types import TensorType
+from peakfold.plan.fission.derived import Body
 
 HOST: Mapping[str, Callable[..., Any]] = {
     "add": operator.add,
@@ -47,7 +49,10 @@ def symbol(arg: Symbol) -> object:
 
 
 def interpret(
-    graph: Graph, tensors: Mapping[int, torch.Tensor], scalars: Mapping[int, float]
+    graph: Graph,
+    tensors: Mapping[int, torch.Tensor],
+    scalars: Mapping[int, float],
+    bodies: Mapping[int, Body] | None = None,
 ) -> dict[Value, Any]:
     """Run every node in order and return every Value.
 
@@ -55,11 +60,15 @@ def interpret(
         graph: the program.
         tensors: one an input that is a tensor, by input id; none is written into.
         scalars: one an input that is a host number, by input id.
+        bodies: what each loop does, by id of its node.
     """
     values: dict[Value, Any] = {Value(id): given for id, given in scalars.items()}
     values |= {Value(id): given.detach() for id, given in tensors.items()}
     with torch.no_grad():
         for node in graph.nodes:
+            if bodies and node.id in bodies:
+                values.update(zip(node.outputs, _parts(bodies[node.id], node, values), strict=True))
+                continue
             args = [_real(arg, values) for arg in node.args]
             kwargs = {name: _real(arg, values) for name, arg in node.kwargs}
             with _mode_for(node):
@@ -76,6 +85,34 @@ def _mode_for(node: Node) -> Iterator[None]:
         return
     with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
         yield
+
+
+def _parts(body: Body, node: Node, values: Mapping[Value, Any]) -> list[torch.Tensor]:
+    """Return what a loop makes: each part goes on with what the one before left."""
+    given = dict(zip(body.operands, (values[value] for value in node.inputs), strict=True))
+    tensors = {ident: found for ident, found in given.items() if isinstance(found, torch.Tensor)}
+    scalars = {ident: found for ident, found in given.items() if ident not in tensors}
+    results = [_blank(kind) for kind in node.types if isinstance(kind, TensorType)]
+    new = body.graph.new_value
+    for start in body.starts:
+        stop = min(start + body.size, body.length)
+        numbers = {n.input: n.times * _NUMBER[n.of](start, stop) for n in body.numbers}
+        now = tensors | dict(zip(body.results, results, strict=True))
+        made = interpret(body.graph, now, scalars | numbers, body.derived.bodies)
+        results = [made[new[ident]] for ident in body.results]
+    return results
+
+
+_NUMBER: Mapping[str, Callable[[int, int], int]] = {
+    "start": lambda start, stop: start,
+    "stop": lambda start, stop: stop,
+    "extent": lambda start, stop: stop - start,
+}
+
+
+def _blank(kind: TensorType) -> torch.Tensor:
+    dtype = getattr(torch, kind.dtype)
+    return torch.empty_strided(kind.shape, kind.strides, dtype=dtype, device=kind.device).zero_()
 
 
 def _real(arg: Arg, values: Mapping[Value, Any]) -> Any:

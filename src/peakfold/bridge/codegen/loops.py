@@ -1,0 +1,85 @@
+"""Regions as loops of the emitted step."""
+
+from collections.abc import Callable, Iterator
+
+from peakfold.bridge.codegen.frame import Frame
+from peakfold.bridge.codegen.writer import INDENT, margin, section
+from peakfold.ir.plan import Compute
+from peakfold.ir.types import TensorType, contiguous_strides
+from peakfold.plan.fission.derived import Number
+from peakfold.plan.fission.program import Nest
+
+WriteBody = Callable[[Frame, Nest], Iterator[str]]
+"""Yields the lines of one part, as those of a step."""
+
+
+def place_lines(name: str) -> Iterator[str]:
+    """Yield the function that writes a part into its place."""
+    yield from (
+        "",
+        "",
+        f"def {name}(whole, part, dim=0, start=None, stop=None, step=1):",
+        '    """Write a part into its place of a tensor, and return the tensor."""',
+        "    torch.ops.aten.slice.Tensor(whole, dim, start, stop, step).copy_(part)",
+        "    return whole",
+    )
+
+
+def loop_lines(frame: Frame, step: Compute, write: WriteBody) -> Iterator[str]:
+    """Yield the lines of a loop: what it fills, taken before the first part, and one part."""
+    repeat = frame.loops[step.run.node]
+    body = repeat.body
+    node = frame.graph.node[step.run.node]
+    live = frame.live
+    for index, value in enumerate(node.outputs):
+        frame.namer.call(value, body.name_of(index))
+    names = frame.define(node, step.run)
+    yield section(f"{body.region.axis} in {len(body.starts)} parts of {body.size}")
+    for name, kind, initial in zip(names, node.types, body.initial, strict=True):
+        assert isinstance(kind, TensorType)
+        live += kind.nbytes
+        yield margin(f"{INDENT}{name} = {_allocation(kind, initial == 'zeros')}", kind.nbytes, live)
+    start, stop = frame.namer.fresh("start"), frame.namer.fresh("stop")
+    yield f"{INDENT}for {start} in range(0, {body.length}, {body.size}):"
+    rest = body.length % body.size
+    end = f"min({start} + {body.size}, {body.length})" if rest else f"{start} + {body.size}"
+    lines = [f"{INDENT}{stop} = {end}", *write(_inside(frame, step, start, stop), repeat.nest)]
+    yield from map(indented, lines)
+
+
+def _inside(frame: Frame, step: Compute, start: str, stop: str) -> Frame:
+    """Return the names inside a part: operands and results are those of the outside."""
+    repeat = frame.loops[step.run.node]
+    body = repeat.body
+    node = frame.graph.node[step.run.node]
+    given = {ident: frame.read(value) for ident, value in zip(body.operands, node.inputs, strict=True)}
+    given |= {ident: frame.read(value) for ident, value in zip(body.results, node.outputs, strict=True)}
+    given |= {number.input: _number(number, start, stop) for number in body.numbers}
+    return frame.nested(body.graph, repeat.nest.loops, given)
+
+
+def _number(number: Number, start: str, stop: str) -> str:
+    text = {"start": start, "stop": stop, "extent": f"({stop} - {start})"}[number.of]
+    return text if number.times == 1 else f"{text} * {number.times}"
+
+
+def _allocation(kind: TensorType, zeros: bool) -> str:
+    device = "" if kind.device == "cpu" else f", device={kind.device!r}"
+    rest = f"dtype=torch.{kind.dtype}{device}"
+    if kind.strides == contiguous_strides(kind.shape):
+        return f"torch.{'zeros' if zeros else 'empty'}({list(kind.shape)}, {rest})"
+    text = f"torch.empty_strided({list(kind.shape)}, {list(kind.strides)}, {rest})"
+    return f"{text}.zero_()" if zeros else text
+
+
+def indented(line: str) -> str:
+    """Return a line one level deeper, with what stands at its margin where it stood.
+
+    Example:
+        >>> indented("    x = f()        # +4 B")
+        '        x = f()    # +4 B'
+    """
+    code, mark, rest = line.partition("  # ")
+    if mark and code.endswith(INDENT):
+        code = code[: -len(INDENT)]
+    return f"{INDENT}{code}{mark}{rest}"

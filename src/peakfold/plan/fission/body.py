@@ -1,0 +1,271 @@
+"""The graph of one part of a region."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from peakfold.errors import PlanError
+from peakfold.ir.graph import Graph, Input, Node, Op, State, Value, substitute
+from peakfold.ir.plan import Region
+from peakfold.ir.types import ScalarType, TensorType
+from peakfold.plan.fission.borders import Names, NumberOf, Place, combined, placed, sliced
+from peakfold.plan.fission.derived import WHOLE, Assigned, Initial, Number
+from peakfold.plan.fission.states import Assignment, Factor, Part, Partial
+
+PartOf = Callable[[Graph, Node, Assignment, Part], Node]
+"""Gives a node as it is in a part: the same id, with the sizes of the part."""
+
+INITIAL: Mapping[str, Initial] = {"sum": "zeros"}
+PRODUCTS: Mapping[str, str] = {
+    "aten.mm.default": "aten.addmm.default",
+    "aten.bmm.default": "aten.baddbmm.default",
+}
+"""Matrix products, and what adds them to an accumulator without a product of their own."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A body's graph, and its inputs by what they are."""
+
+    graph: Graph
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    initial: tuple[Initial, ...]
+    numbers: tuple[Number, ...]
+
+
+class Builder:
+    """Builds the body of one region.
+
+    Args:
+        graph: what the region is of.
+        region: the region.
+        inside: run of each node of it, views included, in program order.
+        assigned: how its values stand.
+        part_of: gives a node as it is in a part.
+
+    Attributes:
+        reads: what the region reads from outside, views resolved, in the order in which it does.
+        length, size: places along the axis, and of one part.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        region: Region,
+        inside: Mapping[int, int],
+        assigned: Assigned,
+        part_of: PartOf,
+    ) -> None:
+        self.graph = graph
+        self.region = region
+        self.inside = inside
+        self.length = assigned.length
+        self.size = part_size(region, assigned.length)
+        self.reads = tuple(dict.fromkeys(self._read_outside()))
+        self._states = assigned.states
+        self._part_of = part_of
+        self._names = Names(
+            first_fresh(graph), {n.name for n in graph.nodes} | {g.name for g in graph.inputs}
+        )
+        self._numbers = NumberOf(self._names)
+        self._place = Place(self.size, self._numbers)
+        self._nodes: list[Node] = []
+        self._new: dict[Value, Value] = {}
+        self._parts: dict[Value, Value] = {}
+
+    def build(self, made: Sequence[Value]) -> Built:
+        """Return the body, whose results are the values made that the rest reads."""
+        operands = [self._operand(value) for value in self.reads]
+        results = {value: self._result(value) for value in made}
+        start = self._numbers("start")
+        extent = self.size if self.length % self.size == 0 else self._numbers("extent")
+        part = Part(self.size, extent, start)
+        state: list[State] = []
+        for ident in self.inside:
+            mine = self._in_part(self.graph.node[ident], part)
+            for value in self.graph.node[ident].outputs:
+                if value in results:
+                    own = mine.types[value.index]
+                    assert isinstance(own, TensorType)
+                    state.append(self._border(value, own, results[value]))
+        state = [next(pair for pair in state if pair.input == given.id) for given in results.values()]
+        nodes, state = accumulated(self._nodes, state)
+        read = {value.node for node in nodes for value in node.inputs}
+        numbers = [Number(i, *key) for key, i in self._numbers.ids.items() if i in read]
+        given = [Input(n.input, _number_name(n), "scalar", ScalarType("int")) for n in numbers]
+        return Built(
+            graph=Graph((*operands, *results.values(), *given), tuple(nodes), (), tuple(state)),
+            operands=tuple(item.id for item in operands),
+            results=tuple(item.id for item in results.values()),
+            initial=tuple(self._initial(value) for value in made),
+            numbers=tuple(numbers),
+        )
+
+    # --- inputs ---
+
+    def _read_outside(self) -> Iterator[Value]:
+        for ident in self.inside:
+            for value in self.graph.node[ident].inputs:
+                if value.node not in self.inside:
+                    yield from (v for v in self._chain(value) if not self._is_view(v))
+
+    def _chain(self, value: Value) -> list[Value]:
+        """A value and everything that the views on the way to its storage read, what is read first."""
+        found: dict[Value, None] = {}
+        stack = [value]
+        while stack:
+            item = stack.pop()
+            found.pop(item, None)
+            found[item] = None
+            if self._is_view(item):
+                stack.extend(self.graph.node[item.node].inputs)
+        return list(reversed(found))
+
+    def _is_view(self, value: Value) -> bool:
+        node = self.graph.node.get(value.node)
+        return node is not None and node.is_view
+
+    def _operand(self, value: Value) -> Input:
+        known = self.graph.input.get(value.node)
+        name = known.name if known is not None else self._names.name(f"{self.graph.name_of(value)}.given")
+        kind = known.kind if known is not None else "constant"
+        given = Input(self._names.id(), name, kind, self.graph.type(value))
+        self._new[value] = Value(given.id)
+        return given
+
+    def _result(self, value: Value) -> Input:
+        name = self._names.name(f"{self.graph.name_of(value)}{WHOLE}")
+        return Input(self._names.id(), name, "buffer", self.graph.type(value))
+
+    # --- nodes ---
+
+    def _in_part(self, node: Node, part: Part) -> Node:
+        """Add a node as it is in a part, and return that."""
+        new = {value: self._read(value) for value in dict.fromkeys(node.inputs)}
+        mine = self._part_of(self.graph, node, self._states, part)
+        again = self.inside[node.id] > 0
+        ident = self._names.id() if again else node.id
+        name = self._names.name(f"{node.name}.again") if again else node.name
+        mine = replace(_substituted(mine, new), id=ident, name=name)
+        self._add(mine)
+        self._new.update(zip(node.outputs, mine.outputs, strict=True))
+        return mine
+
+    def _add(self, node: Node) -> Value:
+        self._nodes.append(node)
+        return Value(node.id)
+
+    def _read(self, value: Value) -> Value:
+        """Return a value as a node of a part reads it: made in the part, or sliced, or whole."""
+        if value.node in self.inside:
+            return self._new[value]
+        for item in self._chain(value):
+            if item not in self._new:
+                self._whole_view(item)
+        state = self._states.get(value)
+        if not isinstance(state, Factor):
+            return self._new[value]
+        if value not in self._parts:
+            kind, name = self.graph.tensor_type(value), self.graph.name_of(value)
+            for node in sliced(self._names, name, self._new[value], kind, state, self._place):
+                self._parts[value] = self._add(node)
+        return self._parts[value]
+
+    def _whole_view(self, value: Value) -> None:
+        node = self.graph.node[value.node]
+        self._add(_substituted(node, self._new))
+        self._new.update((v, v) for v in node.outputs)
+
+    def _border(self, value: Value, own: TensorType, given: Input) -> State:
+        """Add what writes a value to a result, and return the pair."""
+        state = self._states.get(value)
+        whole, mine, name = Value(given.id), self._new[value], self.graph.name_of(value)
+        kind = self.graph.tensor_type(value)
+        if isinstance(state, Factor):
+            for node in placed(self._names, name, whole, mine, (kind, own), state, self._place):
+                self._add(node)
+        else:
+            how = None if state is None else state.combine
+            self._add(combined(self._names, name, whole, mine, kind, how))
+        return State(given.id, Value(self._nodes[-1].id))
+
+    def _initial(self, value: Value) -> Initial:
+        state = self._states.get(value)
+        if not isinstance(state, Partial):
+            return "empty"
+        if state.combine not in INITIAL:
+            raise refused(self.region, f"{self.graph.name_of(value)} is a {state.combine} over the parts")
+        return INITIAL[state.combine]
+
+
+def accumulated(nodes: Sequence[Node], state: Sequence[State]) -> tuple[list[Node], list[State]]:
+    """Make products that are only added to a state add to it themselves."""
+    readers: dict[Value, list[Node]] = {}
+    for node in nodes:
+        for value in node.inputs:
+            readers.setdefault(value, []).append(node)
+    by_id = {node.id: node for node in nodes}
+    sums = {pair.output.node: pair for pair in state}
+    fused: dict[int, Node] = {}
+    gone: dict[int, Value] = {}
+    for ident, pair in sums.items():
+        total = by_id[ident]
+        made = total.args[1] if total.op.name == "aten.add.Tensor" else None
+        if not isinstance(made, Value) or len(readers[made]) > 1 or made.node not in by_id:
+            continue
+        maker = by_id[made.node]
+        if maker.op.name in PRODUCTS and maker.types == total.types:
+            args = (Value(pair.input), *maker.args)
+            fused[maker.id] = replace(maker, op=Op(PRODUCTS[maker.op.name]), args=args)
+            gone[ident] = Value(maker.id)
+    kept = [fused.get(node.id, node) for node in nodes if node.id not in gone]
+    return kept, [replace(pair, output=gone.get(pair.output.node, pair.output)) for pair in state]
+
+
+def part_size(region: Region, length: int) -> int:
+    """Return how many places a part has.
+
+    Raises:
+        PlanError: so many parts of one size, the last smaller, do not come out.
+
+    Example:
+        >>> part_size(Region("batch", 4, ()), 11)
+        3
+    """
+    size = -(-length // max(region.parts, 1))
+    if region.parts < 2 or region.parts > length:
+        raise refused(region, f"{region.axis} has {length} places", f"2 to {length} parts")
+    if -(-length // size) != region.parts:
+        near = -(-length // size)
+        raise refused(region, f"{length} places in parts of {size} are {near} parts", f"{near} parts")
+    return size
+
+
+def first_fresh(graph: Graph) -> int:
+    """Return the least id above those of a graph."""
+    return 1 + max((*graph.input, *graph.node), default=0)
+
+
+def refused(region: Region, got: str, expected: str = "") -> PlanError:
+    """Return the error of a region that is none."""
+    return PlanError(
+        stage="split",
+        what=f"this cannot be done in parts along {region.axis}",
+        where=f"split {region.axis} into {region.parts}",
+        got=got,
+        expected=expected or "a region that depends on the rest only before it begins and after it ends",
+        hint="take the node out of the region, or the region out of the plan",
+    )
+
+
+def _substituted(node: Node, new: Mapping[Value, Value]) -> Node:
+    return replace(
+        node,
+        args=tuple(substitute(arg, new) for arg in node.args),
+        kwargs=tuple((key, substitute(arg, new)) for key, arg in node.kwargs),
+        aliases=tuple(None if alias is None else new.get(alias, alias) for alias in node.aliases),
+    )
+
+
+def _number_name(number: Number) -> str:
+    return number.of if number.times == 1 else f"{number.of} * {number.times}"
