@@ -82,12 +82,15 @@ class Condition:
     """A named predicate on the shapes of variables, or on symbolic constants.
 
     Attributes:
-        name: ``same_shape``, ``same_dim``, ``ungrouped``, ``positive``, ``rank`` ...
+        name: ``same_shape(a, b)``; ``same_dim(a, i, b, j)``: axis i of a is as long as axis j of b;
+            ``one(a, i)``: axis i of a has size 1; ``rank(a, r)``; ``ungrouped(x, w)``: a convolution of x by
+            w has one group; ``unstretched()``: elementwise operators stretch no operand; ``positive(s)`` and
+            ``nonzero(a)``, of all elements.
         args: names of variables and constants, and numbers.
 
     Example:
-        >>> str(Condition("same_dim", ("a", "b", 1)))
-        'same_dim(a, b, 1)'
+        >>> str(Condition("same_dim", ("a", 0, "b", 1)))
+        'same_dim(a, 0, b, 1)'
     """
 
     name: str
@@ -276,11 +279,17 @@ def _conditions(line: Line) -> tuple[Condition, ...]:
 def _condition(line: Line) -> Condition:
     name = line.expect_kind("word", "the name of a predicate").text
     line.expect("(")
-    args: list[str | int] = []
-    while not args or line.accept(","):
-        args.append(line.take().text if line.next.kind == "word" else line.integer("a variable or a number"))
+    if line.accept(")"):
+        return Condition(name, ())
+    args = [_argument(line)]
+    while line.accept(","):
+        args.append(_argument(line))
     line.expect(")")
     return Condition(name, tuple(args))
+
+
+def _argument(line: Line) -> str | int:
+    return line.take().text if line.next.kind == "word" else line.integer("a variable or a number")
 
 
 def _level(line: Line) -> int:
