@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.plan import Run
@@ -53,12 +54,12 @@ def assign(
     if not seeds:
         return Refusal(f"nothing in the region runs along {component.name}")
     first: Refusal | None = None
-    for factors in _candidates(graph, nodes, links, seeds, component):
+    for factors in _candidates(graph, nodes, links, seeds):
         found = _checked(graph, nodes, links, factors)
         if not isinstance(found, Refusal):
             return found
         first = first or found
-    return first or Refusal(f"no value of the region can be split along {component.name} in one way")
+    return first or _twice(graph, nodes, links, seeds)
 
 
 def _candidates(
@@ -66,14 +67,9 @@ def _candidates(
     nodes: list[Node],
     links: Mapping[int, Links],
     seeds: list[Vertex],
-    component: Component,
 ) -> Iterator[dict[Value, Factor]]:
     """Yield ways to split values: the widest piece with all others that agree with it, then each alone."""
-    at: dict[Value, list[Joint]] = {}
-    for node in nodes:
-        for joint in joints(graph, node, links[node.id]):
-            for value in dict.fromkeys(value for value, _ in joint.slots):
-                at.setdefault(value, []).append(joint)
+    at = _joints_at(graph, nodes, links)
     pieces: list[dict[Value, Factor]] = []
     seen: set[Vertex] = set()
     for seed in seeds:
@@ -90,6 +86,25 @@ def _candidates(
         if len(joined) > len(piece):
             yield joined
         yield piece
+
+
+def _joints_at(graph: Graph, nodes: list[Node], links: Mapping[int, Links]) -> dict[Value, list[Joint]]:
+    found: dict[Value, list[Joint]] = {}
+    for node in nodes:
+        for joint in joints(graph, node, links[node.id]):
+            for value in dict.fromkeys(value for value, _ in joint.slots):
+                found.setdefault(value, []).append(joint)
+    return found
+
+
+def _twice(graph: Graph, nodes: list[Node], links: Mapping[int, Links], seeds: list[Vertex]) -> Refusal:
+    """Say which value would have to be split along two of its factors at once."""
+    vertices = sorted(_piece(_joints_at(graph, nodes, links), seeds[0]))
+    for (value, factor), (other, second) in pairwise(vertices):
+        if value == other:
+            dims = f"dimensions {factor.dim} and {second.dim}" if factor.dim != second.dim else "two factors"
+            return Refusal(f"{graph.name_of(value)} runs along it twice, in {dims}")
+    return Refusal("nothing of the region can be split along it")
 
 
 def _joined(piece: dict[Value, Factor], others: list[dict[Value, Factor]]) -> dict[Value, Factor]:

@@ -1,0 +1,92 @@
+"""From what a plan says of a region to the states of its values."""
+
+from peakfold.errors import PlanError
+from peakfold.ir.graph import Graph, Value
+from peakfold.ir.plan import Anchor, Region, Run
+from peakfold.ops.links import Factor
+from peakfold.plan.fission.assign import Refusal, assign
+from peakfold.plan.fission.derived import Assigned
+from peakfold.plan.fission.dims import Component, Vertex, components
+
+KEPT = 16
+NAMES_SHOWN = 8
+
+
+class Axes:
+    """Assigns regions of graphs by the names of axes; an instance is what `split` takes as ``assign``.
+
+    The axes of the graphs that it saw last are kept.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._known: dict[int, tuple[Graph, tuple[Component, ...]]] = {}
+
+    def of(self, graph: Graph) -> tuple[Component, ...]:
+        """Return the axes of a graph."""
+        if id(graph) not in self._known:
+            if len(self._known) >= KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[id(graph)] = (graph, components(graph))
+        return self._known[id(graph)][1]
+
+    def __call__(self, graph: Graph, region: Region, inside: frozenset[int]) -> Assigned:
+        """Return the states of the values of a region.
+
+        Args:
+            graph: what the region is of.
+            region: the region.
+            inside: ids of its nodes, views included.
+
+        Raises:
+            PlanError: there is no such axis, or the region cannot be done in parts along it.
+        """
+        component, anchor = find(self.of(graph), region)
+        found = assign(graph, (Run(node) for node in inside), component, anchor)
+        if isinstance(found, Refusal):
+            raise _refused(region, found.why)
+        return Assigned(found, component.length)
+
+
+def find(axes: tuple[Component, ...], region: Region) -> tuple[Component, Vertex | None]:
+    """Return the axis that a region names, and the factor that its anchor means.
+
+    The anchor alone says the axis where there is one.
+
+    Raises:
+        PlanError: there is none.
+    """
+    if region.anchor is not None:
+        return _anchored(axes, region, region.anchor)
+    for component in axes:
+        if component.name == region.axis:
+            return component, None
+    names = ", ".join(component.name for component in axes[:NAMES_SHOWN])
+    raise _refused(region, f"no axis has the name {region.axis!r}", f"an axis of the program, e.g. {names}")
+
+
+def anchor_of(vertex: Vertex) -> Anchor:
+    """Return the anchor that means a factor of a value."""
+    value, factor = vertex
+    return Anchor(value, factor.dim, factor.outer)
+
+
+def _anchored(
+    axes: tuple[Component, ...], region: Region, anchor: Anchor
+) -> tuple[Component, tuple[Value, Factor]]:
+    for component in axes:
+        for value, factor in component.members:
+            if value == anchor.value and (factor.dim, factor.outer) == (anchor.dim, anchor.outer):
+                return component, (value, factor)
+    raise _refused(region, f"no axis runs through dimension {anchor.dim} of value {anchor.value.node}")
+
+
+def _refused(region: Region, got: str, expected: str = "") -> PlanError:
+    return PlanError(
+        stage="split",
+        what=f"this cannot be done in parts along {region.axis}",
+        where=f"split {region.axis} into {region.parts}",
+        got=got,
+        expected=expected,
+        hint="peakfold dims TARGET lists the axes of a program",
+    )
