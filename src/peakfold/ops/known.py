@@ -45,7 +45,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "reductions": (
         "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "cumprod", "cumsum",
         "linalg_vector_norm", "logsumexp", "max", "mean", "median", "min", "norm", "prod", "sort", "std",
-        "std_mean", "sum", "topk", "var", "var_mean",
+        "std_mean", "sum", "topk", "trace", "var", "var_mean",
     ),
     "normalization and pooling": (
         "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_fused_rms_norm",
