@@ -70,7 +70,7 @@ def refuse(text: str) -> str:
         ("recompute layer.0.gelu before backward and keep", "'drop' is missing|got: keep"),
         (
             "recomputes layer.0.gelu",
-            "this is no decision|update, reuse, recompute, offload or move|got: recomputes",
+            "this is no decision|update, reuse, recompute, offload, move or split|got: recomputes",
         ),
         ("update never", "update cannot be this|got: never|after everything else"),
         ("reuse nothing\nreuse nothing", "this is decided twice|line 3, column 1"),

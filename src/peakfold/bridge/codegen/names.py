@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from peakfold.ir.graph import Graph, Node, Value
 
-RESERVED = frozenset({"torch", "math", "step", "tensors", "scalars", "mark", "redraw", "rng", "now"})
+RESERVED = frozenset(
+    ("torch", "math", "step", "tensors", "scalars", "mark", "redraw", "rng", "now", "host", "run", "flat")
+)
 
 
 def identifier(text: str) -> str:
@@ -103,7 +105,7 @@ class Namer:
         return unique(identifier(text), self._taken)
 
     def nested(self, graph: Graph) -> "Namer":
-        """Return a namer of a part in the same function; what shares a name with a whole says that it is one."""
+        """Return a namer of a part in the same function; a name that a whole has says so."""
         found = Namer(graph, ())
         found._taken, found._part = self._taken, "_part"
         return found

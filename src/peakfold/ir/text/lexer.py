@@ -71,6 +71,11 @@ class Line:
         return self._tokens[self._at]
 
     @property
+    def indent(self) -> int:
+        """Columns before the first token."""
+        return self._tokens[0].column - 1
+
+    @property
     def is_empty(self) -> bool:
         """Whether the line has no tokens: blank, or a comment."""
         return self._tokens[0].kind == "end"

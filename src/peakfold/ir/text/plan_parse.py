@@ -2,16 +2,18 @@
 
 import difflib
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node
-from peakfold.ir.plan import OffloadGap, Plan, Recompute
+from peakfold.ir.plan import OffloadGap, Plan, Recompute, Region
 from peakfold.ir.recompute import step_readers, why_not_again
 from peakfold.ir.text.lexer import Line, Token, lines_of, unquoted
 from peakfold.ir.text.offload_parse import OffloadReader
 from peakfold.ir.text.plan_print import EARLY, HEADER, LAST, NO_REUSE, REUSE, own_order, summary
+from peakfold.ir.text.regions import RegionReader, Splitter
 
 _ERROR = PlanError(
     "plan", "", hint="put the line right, or take it out; docs/plan-format.md says what a plan may say"
@@ -19,8 +21,13 @@ _ERROR = PlanError(
 _SPECIAL = re.compile(r"(\*|\?|\[\d+:\d+\])")
 
 
-def parse_plan(text: str, graph: Graph) -> Plan:
+def parse_plan(text: str, graph: Graph, splitter: Splitter | None = None) -> Plan:
     r"""Return the plan that a text stands for.
+
+    Args:
+        text: what was written.
+        graph: what the plan is for.
+        splitter: makes the graphs of regions, whose nodes the lines of a plan with regions name.
 
     Raises:
         PlanError: the text is no plan, is for another graph, or says what may not be; with line and
@@ -30,26 +37,65 @@ def parse_plan(text: str, graph: Graph) -> Plan:
         >>> parse_plan("peakfold plan 1\nupdate after everything else", Graph((), (), ())).updates
         'last'
     """
-    reader = _Reader(graph)
-    for line in lines_of(text, _ERROR, places=True):
+    lines = list(lines_of(text, _ERROR, places=True))
+    _header(lines[0] if lines else Line(1, text, _ERROR, places=True), graph)
+    whole = splitter.prepared(graph) if splitter is not None and any(map(_splits, lines)) else graph
+    return replace(_block(lines[1:], whole, splitter), graph=graph.digest)
+
+
+def _block(lines: Sequence[Line], graph: Graph, splitter: Splitter | None) -> Plan:
+    """Read the decisions about one graph; those about the parts of a region are indented behind it."""
+    said = list(_grouped(lines))
+    names = _Reader(graph)
+    splits = [(line, inside) for line, inside in said if _splits(line)]
+    found = [_region(line, names, splitter) for line, _ in splits]
+    outer, bodies = splitter.graphs(graph, found) if splitter is not None and found else (graph, ())
+    reader = _Reader(outer)
+    for line, inside in said:
+        if _splits(line):
+            continue
+        if inside:
+            raise inside[0].fail("this line is indented, and stands behind no split", inside[0].text.strip())
         reader.read(line)
-    return reader.plan(text)
+    plans = [_block(inside, body, splitter) for (_, inside), body in zip(splits, bodies, strict=True)]
+    own = [None if plan == Plan(plan.graph) else plan for plan in plans]
+    regions = tuple(replace(region, plan=plan) for region, plan in zip(found, own, strict=True))
+    return replace(reader.plan(), graph=graph.digest, regions=regions)
+
+
+def _splits(line: Line) -> bool:
+    return line.next.text == "split" or line.text.strip().startswith("split ")
+
+
+def _grouped(lines: Sequence[Line]) -> Iterator[tuple[Line, list[Line]]]:
+    """Yield each line with those behind it that are indented deeper."""
+    at = 0
+    while at < len(lines):
+        end = at + 1
+        while end < len(lines) and lines[end].indent > lines[at].indent:
+            end += 1
+        yield lines[at], list(lines[at + 1 : end])
+        at = end
+
+
+def _region(line: Line, names: "_Reader", splitter: Splitter | None) -> Region:
+    key = line.take()
+    if splitter is None:
+        raise line.fail("regions cannot be read here", key.text, "a plan without them", column=key.column)
+    region = RegionReader(names.graph, names.one).read(line)
+    line.expect_end()
+    return region
 
 
 @dataclass
 class _Reader:
     graph: Graph
-    headed: bool = False
     said: dict[str, bool] = field(default_factory=dict)
     recompute: dict[tuple[int, int], tuple[bool, int | None]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
     offload: set[OffloadGap] = field(default_factory=set)
 
     def read(self, line: Line) -> None:
-        if not self.headed:
-            _header(line, self.graph)
-            self.headed = True
-            return
         key = line.take()
         if key.text == "update":
             self._choice(line, key, {EARLY: True, LAST: False})
@@ -62,13 +108,11 @@ class _Reader:
         elif key.text == "move":
             self._move(line)
         else:
-            expected = "update, reuse, recompute, offload or move"
+            expected = "update, reuse, recompute, offload, move or split"
             raise line.fail("this is no decision", key.text, expected, column=key.column)
         line.expect_end()
 
-    def plan(self, text: str) -> Plan:
-        if not self.headed:
-            _header(Line(1, text, _ERROR, places=True), self.graph)
+    def plan(self) -> Plan:
         own = own_order(self.graph)
         return Plan(
             graph=self.graph.digest,
@@ -114,14 +158,14 @@ class _Reader:
             return True, None
         if line.accept("hold"):
             line.expect("it", "from")
-            return True, self._one(line, _operand(line)).id
+            return True, self.one(line, _operand(line)).id
         line.expect("drop", "it", "in", "between")
         return False, None
 
     def _before(self, line: Line, token: Token, nodes: list[Node], use: Token) -> list[tuple[int, int]]:
         if use.text == "backward":
             return self._for_backward(line, token, nodes)
-        user = self._one(line, use)
+        user = self.one(line, use)
         pairs = [(node.id, user.id) for node in nodes if self.place[node.id] < self.place[user.id]]
         if not pairs:
             raise line.fail(
@@ -153,7 +197,7 @@ class _Reader:
             raise line.fail("this cannot be computed again", got, column=token.column)
         return allowed
 
-    def _one(self, line: Line, token: Token) -> Node:
+    def one(self, line: Line, token: Token) -> Node:
         found = self._fitting(line, token)
         if len(found) > 1:
             raise line.fail(
@@ -191,14 +235,14 @@ class _Reader:
 
     def _move(self, line: Line) -> None:
         self.order = self.order or list(own_order(self.graph))
-        node = self._one(line, _operand(line))
+        node = self.one(line, _operand(line))
         if line.accept("to"):
             line.expect("the", "end")
             self._put(node.id, None)
             return
         line.expect("before")
         token = _operand(line)
-        target = self._one(line, token)
+        target = self.one(line, token)
         if target.id == node.id:
             raise line.fail("a node cannot stand before itself", token.text, column=token.column)
         self._put(node.id, target.id)
@@ -209,7 +253,7 @@ class _Reader:
 
     @cached_property
     def offloads(self) -> OffloadReader:
-        return OffloadReader(self.graph, self._fitting, self._one)
+        return OffloadReader(self.graph, self._fitting, self.one)
 
     @cached_property
     def named(self) -> dict[str, Node]:

@@ -1,12 +1,12 @@
 """A Plan as the text that a person edits."""
 
-import json
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import OffloadGap, Plan, Recompute
+from peakfold.ir.text.quoting import quoted_name
+from peakfold.ir.text.regions import Splitter, print_region
 
 HEADER = "peakfold plan 1"
 EARLY, LAST = "each parameter as soon as its gradient is complete", "after everything else"
@@ -14,34 +14,19 @@ REUSE, NO_REUSE = "buffers of dying operands", "nothing"
 DROP = "and drop it in between"
 SINCE = "and hold it from"
 START = "start"
-RESERVED = frozenset(
-    (
-        "backward",
-        "for",
-        "before",
-        "and",
-        "to",
-        "after",
-        "gone",
-        "fetched",
-        "back",
-        "use",
-        START,
-        "input",
-        "output",
-    )
-)
-_PLAIN = re.compile(r'[^\s#"*?]+')
-_RANGE = re.compile(r"\[\d*:\d*\]")
 
 
-def print_plan(plan: Plan, graph: Graph, notes: Mapping[Recompute | OffloadGap, str] | None = None) -> str:
+Notes = Mapping[Recompute | OffloadGap, str]
+
+
+def print_plan(plan: Plan, graph: Graph, notes: Notes | None = None, splitter: Splitter | None = None) -> str:
     """Return a plan as text that `parse_plan` reads back.
 
     Args:
         plan: a plan for the graph.
         graph: gives names.
         notes: a comment for the line of a decision, e.g. what it saves and costs.
+        splitter: makes the graphs of regions; needed where the plan has any.
 
     Example:
         >>> print(print_plan(Plan("3f2a"), Graph((), (), ())))
@@ -56,10 +41,33 @@ def print_plan(plan: Plan, graph: Graph, notes: Mapping[Recompute | OffloadGap, 
     lines.append(
         _line("reuse", REUSE if plan.reuse else NO_REUSE, f"or: {NO_REUSE if plan.reuse else REUSE}")
     )
-    lines += [_recompute(graph, item, (notes or {}).get(item, "")) for item in plan.recompute]
-    lines += [_offload(graph, item, (notes or {}).get(item, "")) for item in plan.offload]
-    lines += [_move(graph, *move) for move in moves(own_order(graph), plan.order)] if plan.order else []
+    whole = splitter.prepared(graph) if splitter is not None and plan.regions else graph
+    lines += _decisions(plan, whole, notes or {}, splitter)
     return "\n".join(lines) + "\n"
+
+
+def _decisions(plan: Plan, graph: Graph, notes: Notes, splitter: Splitter | None) -> Iterator[str]:
+    """Yield the lines of regions, with those about a part behind them, and of all other decisions."""
+    outer = graph
+    if plan.regions:
+        assert splitter is not None, "a plan with regions is printed with what splits its graph"
+        outer, bodies = splitter.graphs(graph, plan.regions)
+        for region, body in zip(plan.regions, bodies, strict=True):
+            yield _line("split", print_region(region, graph))
+            yield from (f"    {line}" for line in _inside(region.plan, body, notes, splitter))
+    yield from (_recompute(outer, item, notes.get(item, "")) for item in plan.recompute)
+    yield from (_offload(outer, item, notes.get(item, "")) for item in plan.offload)
+    yield from (_move(outer, *move) for move in moves(own_order(outer), plan.order) if plan.order)
+
+
+def _inside(plan: Plan | None, body: Graph, notes: Notes, splitter: Splitter) -> Iterator[str]:
+    if plan is None:
+        return
+    if plan.updates == "last":
+        yield _line("update", LAST)
+    if not plan.reuse:
+        yield _line("reuse", NO_REUSE)
+    yield from _decisions(plan, body, notes, splitter)
 
 
 def summary(graph: Graph) -> str:
@@ -87,12 +95,6 @@ def moves(own: Sequence[int], order: Sequence[int]) -> Iterator[tuple[int, int |
     for at in range(len(order) - 1, -1, -1):
         if order[at] not in still:
             yield order[at], order[at + 1] if at + 1 < len(order) else None
-
-
-def quoted_name(name: str) -> str:
-    """Return the name of a node as a plan writes it: quoted where it could be read as something else."""
-    plain = _PLAIN.fullmatch(name) and name not in RESERVED and not _RANGE.search(name)
-    return name if plain else json.dumps(name)
 
 
 def _increasing(numbers: Sequence[int]) -> list[int]:

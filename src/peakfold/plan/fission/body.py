@@ -77,9 +77,8 @@ class Builder:
         """Return the body, whose results are the values made that the rest reads."""
         operands = [self._operand(value) for value in self.reads]
         results = {value: self._result(value) for value in made}
-        start = self._numbers("start")
         extent = self.size if self.length % self.size == 0 else self._numbers("extent")
-        part = Part(self.size, extent, start)
+        part = Part(self.size, extent, self._numbers("start"), _Extents(self._numbers))
         state: list[State] = []
         for ident in self.inside:
             mine = self._in_part(self.graph.node[ident], part)
@@ -196,6 +195,22 @@ class Builder:
         if state.combine not in INITIAL:
             raise refused(self.region, f"{self.graph.name_of(value)} is a {state.combine} over the parts")
         return INITIAL[state.combine]
+
+
+class _Extents(Mapping[int, Value]):
+    """Every multiple of the extent, made when it is asked for."""
+
+    def __init__(self, numbers: NumberOf) -> None:
+        self._numbers = numbers
+
+    def __getitem__(self, times: int) -> Value:
+        return self._numbers("extent", times)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
 
 
 def accumulated(nodes: Sequence[Node], state: Sequence[State]) -> tuple[list[Node], list[State]]:

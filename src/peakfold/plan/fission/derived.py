@@ -58,7 +58,8 @@ class Body:
         loop: the node that stands for it in the outer graph.
         length: places along the axis.
         size: of a part; the last part has the rest.
-        derived: the graph of a part, with the loops that are nested in it.
+        part: the graph of a part, before its own regions are split off.
+        derived: the same after it.
         operands: inputs of the body, one for each argument of ``loop``.
         made: what the rest reads, as Values of the graph that was split, one for each output of ``loop``.
         results: state inputs of the body, one for each output of ``loop``.
@@ -70,6 +71,7 @@ class Body:
     loop: Node
     length: int
     size: int
+    part: Graph
     derived: "Derived"
     operands: tuple[int, ...]
     made: tuple[Value, ...]

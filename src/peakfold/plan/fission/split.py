@@ -13,7 +13,7 @@ from itertools import pairwise
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node, Op, Origin, Value, substitute
 from peakfold.ir.plan import Region, Run
-from peakfold.ir.types import TensorType
+from peakfold.ir.regions import why_not_inside
 from peakfold.plan.fission.body import Builder, PartOf, first_fresh, refused
 from peakfold.plan.fission.derived import LOOP, Assigned, Body, Derived
 
@@ -54,6 +54,7 @@ def split(graph: Graph, regions: Sequence[Region], assign: Assign, part_of: Part
             loop=loop,
             length=builder.length,
             size=builder.size,
+            part=built.graph,
             derived=inner,
             operands=built.operands,
             made=values,
@@ -92,26 +93,12 @@ def _require_runs(graph: Graph, regions: Sequence[Region]) -> None:
             node = graph.node.get(run.node)
             if node is None:
                 raise refused(region, f"it names node {run.node}, which is not there")
-            reason = _why_not_inside(node)
+            reason = why_not_inside(node)
             if reason:
                 raise refused(region, f"{node.name}: {reason}")
             if run in seen:
                 raise refused(region, f"{node.name}: run {run.k} is in two regions, or there twice")
             seen[run] = region.axis
-
-
-def _why_not_inside(node: Node) -> str:
-    if node.is_view:
-        return "it is a view: it takes part where the nodes around it do"
-    if node.is_host or not all(isinstance(kind, TensorType) for kind in node.types):
-        return "it makes a number on the host"
-    if node.op.random:
-        return "it draws random numbers: they are drawn whole, before the region"
-    if not node.op.pure:
-        return f"{node.op.name} does more than compute its result"
-    if any(alias is not None for alias in node.aliases):
-        return "one of its outputs shares the storage of an input"
-    return ""
 
 
 def _loop(graph: Graph, builder: Builder, ident: int, made: Sequence[Value], digest: str) -> Node:
