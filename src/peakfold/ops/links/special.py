@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from peakfold.ir.graph import Arg
 from peakfold.ir.types import TensorType
-from peakfold.ops.links.model import Axis, Call, Links, Slot, whole
+from peakfold.ops.links.model import Axis, Call, Links, Rule, Slot, whole
 from peakfold.ops.links.notation import axis, broadcast
 
 
@@ -251,3 +251,31 @@ def _nll_dims(call: Call, target: int) -> list[tuple[int, int]]:
     index = call.operand(target)
     dims = len(call.shape(index)) if index is not None else 0
     return [(0 if dim == 0 else dim + 1, dim) for dim in range(dims)]
+
+
+def elementwise_loss(position: int) -> Rule:
+    """Return the rule of a loss of each element whose reduction is the argument at a position."""
+
+    def rule(call: Call) -> Links | None:
+        if call.number(position, MEAN) == NONE:
+            return Links(tuple(broadcast(call, range(len(call.types)), range(len(call.out())))))
+        shape = call.shape(0)
+        if call.number(position, MEAN) == MEAN or any(call.shape(k) != shape for k in range(len(call.types))):
+            return None
+        every = range(len(call.types))
+        axes = [axis([Slot(k, whole(dim, n)) for k in every], ()) for dim, n in enumerate(shape)]
+        return Links(long(axes))
+
+    return rule
+
+
+def elementwise_loss_backward(position: int) -> Rule:
+    """Return the rule of the gradient of a loss of each element; of a mean's, sizes matter."""
+
+    def rule(call: Call) -> Links | None:
+        if call.number(position, MEAN) == MEAN:
+            return None
+        axes = tuple(broadcast(call, range(len(call.types)), range(len(call.out()))))
+        return Links(axes, (frozenset({0}),))
+
+    return rule

@@ -112,6 +112,14 @@ TABLE: Mapping[str, Rule] = {
     "_scaled_dot_product_flash_attention_for_cpu_backward": special.attention_backward,
     **_named("nll_loss_forward nll_loss2d_forward", special.nll_forward),
     **_named("nll_loss_backward nll_loss2d_backward", special.nll_backward),
+    **_named("mse_loss smooth_l1_loss huber_loss", special.elementwise_loss(2)),
+    "binary_cross_entropy": special.elementwise_loss(3),
+    "binary_cross_entropy_with_logits": special.elementwise_loss(4),
+    **_named(
+        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward",
+        special.elementwise_loss_backward(3),
+    ),
+    "binary_cross_entropy_backward": special.elementwise_loss_backward(4),
     # pools: rows and columns are not split
     "max_pool2d_with_indices": links("n c . . -> n c . ., n c . ."),
     "max_pool2d_with_indices_backward": links("n c . ., n c . ., _, _, _, _, _, n c . . -> n c . ."),
