@@ -124,7 +124,9 @@ class Solver:
             return
         if self.is_at_least(rest, 1) or self.is_at_least(rest.times(-1), 1):
             raise IllegalShape(f"{a} is never {b}")
-        divisor = gcd(*(factor for _, factor in rest.terms), rest.const)
+        divisor = gcd(*(factor for _, factor in rest.terms))
+        if rest.const % divisor:
+            raise IllegalShape(f"{a} is never {b}")
         rest = Dim(rest.const // divisor, tuple((name, factor // divisor) for name, factor in rest.terms))
         simple = [name for name, factor in rest.terms if abs(factor) == 1]
         if not simple:
