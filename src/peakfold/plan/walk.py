@@ -223,6 +223,8 @@ class Walk:
             found = "not there" if block is None else block.place
             what = f"it is {found}, and {type(step).__name__.lower()} needs it {before}"
             yield Violation(self._named(step.buffer), what)
+        elif block.given not in (None, step.buffer.value.node):
+            yield Violation(self._named(step.buffer), "it is moved, and its bytes are those of an input")
         else:
             block.place = after
 

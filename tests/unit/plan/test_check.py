@@ -125,6 +125,11 @@ def commit_while(step):
     return [*PLAIN[:place], step, *PLAIN[place:]]
 
 
+def moved_as_new():
+    steps = with_reuse(21, Reuse(0, Value(0), "update"), [Commit(0), Free(Buffer(Value(21)))])
+    return [*steps, *(type(step)(Buffer(Value(21))) for step in AWAY)]
+
+
 def updated_while(step):
     steps = with_reuse(21, Reuse(0, Value(0), "update"), [Commit(0), Free(Buffer(Value(21)))])
     return [step, *steps]
@@ -164,6 +169,7 @@ def updated_while(step):
         ([*STATE_AWAY[:2], *PLAIN], "fc.addmm: it reads fc.weight while it is on the host"),
         ([*PLAIN, *STATE_AWAY[:2]], "fc.weight, run 0: it is on the host at the end"),
         (commit_while(STATE_AWAY[0]), "fc.weight: it is replaced while it is leaving the device"),
+        (moved_as_new(), "it is moved, and its bytes are those of an input"),
         (updated_while(STATE_AWAY[0]), "it writes over fc.weight while it is leaving the device"),
         ([Loop("batch", 2, tuple(PLAIN))], ""),
     ],

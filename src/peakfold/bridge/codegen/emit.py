@@ -8,6 +8,7 @@ updated in place.
 import json
 from collections.abc import Iterator, Mapping
 from itertools import chain, groupby
+from pathlib import Path
 
 from peakfold.bridge.codegen import operators
 from peakfold.bridge.codegen.frame import Frame
@@ -16,10 +17,11 @@ from peakfold.bridge.codegen.host import HOST_EXPRESSIONS, host_expression
 from peakfold.bridge.codegen.loops import loop_lines, place_lines
 from peakfold.bridge.codegen.names import Namer, operator_names
 from peakfold.bridge.codegen.random import REDRAW, Streams
+from peakfold.bridge.codegen.transfer import IMPORTS, Transfers
 from peakfold.bridge.codegen.writer import INDENT, call, deletion, margin, section
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Kind, Node, Value
-from peakfold.ir.plan import Commit, Compute, Free, Reuse, Schedule, Step
+from peakfold.ir.plan import Commit, Compute, Free, Loop, Reuse, Schedule, Step
 from peakfold.ir.types import TensorType
 from peakfold.ops.inplace import PLACE, InPlace, reusable_operands
 from peakfold.plan.fission.derived import LOOP
@@ -48,6 +50,7 @@ def emit(
     *,
     marks: bool = False,
     loops: Mapping[int, Repeat] | None = None,
+    folder: Path | None = None,
 ) -> str:
     """Return the source of a file that runs a schedule.
 
@@ -59,6 +62,7 @@ def emit(
         loops: the regions of the graph, by id of the node that stands for each.
         marks: call a third argument of ``step`` after each step of the schedule, so that the bytes
             that live there can be measured.
+        folder: where what is offloaded waits in a file; None for memory of the host.
 
     Raises:
         PlanError: the schedule reads or frees what does not live, or has a step that is not supported.
@@ -67,6 +71,8 @@ def emit(
     namer = Namer(graph, functions.values())
     frame = Frame(graph, namer, functions, loops or {})
     streams = Streams(graph, schedule, namer)
+    transfers = Transfers(graph, schedule, frame, folder)
+    frame.move = transfers.step if transfers.is_used else None
     peaks = frozenset(timeline.hotspots if timeline is not None else ())
     body = list(_body(frame, streams, schedule, peaks, marks))
     body.append(_return(frame))
@@ -76,6 +82,7 @@ def emit(
             docstring(header or Header()),
             "",
             *(["import math", ""] if any("math." in line for line in body) else []),
+            *((*IMPORTS, "") if transfers.is_used else ()),
             "import torch",
             "",
             *(operators.KEEPING[1:] if keeping else ()),
@@ -86,10 +93,12 @@ def emit(
             ),
             *(place_lines(functions[PLACE]) if PLACE in frame.used else ()),
             *(REDRAW if streams.needs_redraw else ()),
+            *transfers.definitions(),
+            *transfers.entry(marks),
             "",
             "",
             "@torch.no_grad()",
-            f"def step(tensors, scalars{', mark' if marks else ''}):",
+            f"def {'run' if transfers.is_used else 'step'}(tensors, scalars{', mark' if marks else ''}):",
             *_prologue(frame, namer),
             *streams.prologue(),
             *body,
@@ -180,10 +189,12 @@ def _step(frame: Frame, streams: Streams, step: Step, note: str, marks: bool) ->
         return _free(frame, [step])
     if isinstance(step, Commit):
         return _commit(frame, step)
+    if frame.move is not None and not isinstance(step, Loop):
+        return frame.move(step)
     raise PlanError(
         stage="codegen",
         what=f"a {type(step).__name__.lower()} step cannot be emitted",
-        expected="compute, free and commit steps",
+        expected="compute, free and commit steps; moves to the host outside of loops",
         hint="make a plan without it",
     )
 

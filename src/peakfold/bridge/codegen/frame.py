@@ -1,6 +1,6 @@
 """What each name of the emitted function holds, step by step."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from peakfold.bridge.codegen import operators
@@ -8,7 +8,7 @@ from peakfold.bridge.codegen.literals import literal
 from peakfold.bridge.codegen.names import Namer
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node, Value, values_in
-from peakfold.ir.plan import Buffer, Reuse, Run
+from peakfold.ir.plan import Buffer, Reuse, Run, Step
 from peakfold.plan.fission.program import Repeat
 
 
@@ -45,6 +45,7 @@ class Frame:
         self.used: dict[str, None] = {}
         self.read_inputs: dict[int, None] = {}
         self.namer = namer
+        self.move: Callable[[Step], Iterator[str]] | None = None
         self.is_nested = given is not None
         self._functions = functions
         self._names = _input_names(graph, namer) if given is None else _as_values(given)

@@ -65,6 +65,7 @@ class Binder:
         ]
         self._first = {names[id_]: number for id_, number in compiled.first_scalars}
         self._made: list[tuple[torch.Tensor, str]] = []
+        self._begun: list[torch.Tensor] = []
         self._before: tuple[float, int] = (0.0, 0)
 
     def is_current(self) -> bool:
@@ -77,6 +78,7 @@ class Binder:
         Args:
             leaves: the leaves of the batch's ``(args, kwargs)``.
         """
+        self._begun = []
         self._make_missing()
         tensors = {name: fetch(leaves) for name, fetch in self._tensors}
         scalars = {name: fetch(leaves) for name, fetch in self._scalars}
@@ -90,10 +92,19 @@ class Binder:
 
         Eager makes it in the first step that is not skipped.
         """
+        if self._made and self._skipped():
+            self._unmake()
+
+    def undo(self) -> None:
+        """Remove what was made for a step that did not run: optimizer state, and gradients to add to."""
+        self._unmake()
+        for owner in self._begun:
+            owner.grad = None
+
+    def _unmake(self) -> None:
         optimizer = self._subject.optimizer
-        if optimizer is None or not self._made or not self._skipped():
-            return
-        for owner, key in self._made:
+        for owner, key in self._made if optimizer is not None else ():
+            assert optimizer is not None
             del optimizer.state[owner][key]
             if not optimizer.state[owner]:
                 del optimizer.state[owner]
@@ -172,6 +183,7 @@ class Binder:
             if owner.grad is None:
                 empty = torch.empty_strided(kind.shape, kind.strides, dtype=owner.dtype, device=owner.device)
                 owner.grad = empty.fill_(GRADIENT_START)
+                self._begun.append(owner)
             return owner.grad
 
         return fetch

@@ -19,6 +19,7 @@ from peakfold.bridge.capture.batches import arguments
 from peakfold.bridge.runtime import heap
 
 MARK = "peakfold:mark"
+BEGIN = "peakfold:begin"
 
 Step = Callable[[], object]
 
@@ -121,7 +122,12 @@ def _held_tensors(
 
 
 def peak_bytes(
-    step: Step, warmup: int = 2, *, resident: int | Callable[[], int] = 0, device: str = "cpu"
+    step: Step,
+    warmup: int = 2,
+    *,
+    resident: int | Callable[[], int] = 0,
+    device: str = "cpu",
+    lent: Callable[[], Iterable[torch.Tensor]] = tuple,
 ) -> Measured:
     """Run a step until it is steady, then once more, and return the most bytes it held.
 
@@ -135,6 +141,8 @@ def peak_bytes(
         resident: bytes that live on the device before the step, or a function that says so after
             the warm-up (`resident_bytes`).
         device: ``"cpu"`` or ``"cuda"``.
+        lent: gives the tensors from before the step whose bytes it gives back for a while; on a CPU
+            their bytes are taken anew first, since the profiler does not see the end of older ones.
     """
     for _ in range(warmup):
         step()
@@ -142,7 +150,7 @@ def peak_bytes(
     if torch.device(device).type == "cuda":
         return _cuda_peak(step)
     before = resident() if callable(resident) else resident
-    events = tuple(nbytes for name, nbytes in _events(step) if name != MARK)
+    events = tuple(nbytes for name, nbytes in _events(step, lent()) if name != MARK)
     return Measured(before + max(accumulate(events), default=0), before, events)
 
 
@@ -161,8 +169,10 @@ def mark() -> None:
         pass
 
 
-def live_curve(step: Step, before: int = 0) -> tuple[int, ...]:
+def live_curve(step: Step, before: int = 0, lent: Iterable[torch.Tensor] = ()) -> tuple[int, ...]:
     """Run a step that calls `mark`, and return the bytes that live at each mark, ``before`` included.
+
+    ``lent`` is as in `peak_bytes`.
 
     Example:
         >>> def step():
@@ -174,21 +184,37 @@ def live_curve(step: Step, before: int = 0) -> tuple[int, ...]:
         (1024, 0)
     """
     live, curve = before, []
-    for name, nbytes in _events(step):
+    for name, nbytes in _events(step, lent):
         live += nbytes
         if name == MARK:
             curve.append(live)
     return tuple(curve)
 
 
-def _events(step: Step) -> list[tuple[str, int]]:
+def _events(step: Step, lent: Iterable[torch.Tensor]) -> list[tuple[str, int]]:
     """Return (name, signed bytes) of the memory events and marks of one step, in order."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        for tensor in lent:
+            _renew(tensor)
+        with record_function(BEGIN):
+            pass
         step()
     results = profiler.profiler.kineto_results
-    kept = [e for e in results.events() if e.name() in ("[memory]", MARK)]
+    kept = [e for e in results.events() if e.name() in ("[memory]", MARK, BEGIN)]
     kept.sort(key=lambda event: event.start_ns())
-    return [(e.name(), e.nbytes() if e.name() == "[memory]" else 0) for e in kept]
+    begin = next(at for at, event in enumerate(kept) if event.name() == BEGIN)
+    return [(e.name(), e.nbytes() if e.name() == "[memory]" else 0) for e in kept[begin + 1 :]]
+
+
+def _renew(tensor: torch.Tensor) -> None:
+    """Give a tensor's storage other bytes with the same content."""
+    storage = tensor.untyped_storage()
+    if not storage.resizable():
+        return
+    content = torch.empty(0, dtype=torch.uint8).set_(storage).clone()
+    storage.resize_(0)
+    storage.resize_(content.nbytes)
+    torch.empty(0, dtype=torch.uint8).set_(storage).copy_(content)
 
 
 def interleaved_cpu_seconds(

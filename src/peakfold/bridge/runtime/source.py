@@ -6,6 +6,7 @@ from hashlib import sha256
 
 import torch
 
+from peakfold.bridge.runtime.offload import HostError
 from peakfold.errors import CacheError
 
 Program = Callable[[Mapping[str, torch.Tensor], Mapping[str, float]], tuple[torch.Tensor, ...]]
@@ -33,6 +34,13 @@ def load_source(source: str) -> Program:
         raise _unusable("no function step")
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return step
+
+
+def host_error(program: Program) -> type[HostError]:
+    """Return the error of an emitted file that offloads; where it does not, one that is never raised."""
+    found = getattr(program, "__globals__", {}).get("HostError", HostError)
+    assert isinstance(found, type)
+    return found
 
 
 def _unusable(got: str) -> CacheError:

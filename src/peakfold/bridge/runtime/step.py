@@ -12,9 +12,10 @@ from peakfold.bridge.capture.batches import arguments
 from peakfold.bridge.capture.binding import GradientOf, Verbatim
 from peakfold.bridge.runtime.bind import Binder, Subject
 from peakfold.bridge.runtime.compiled import Compiled
+from peakfold.bridge.runtime.offload import HostError
 from peakfold.bridge.runtime.save import save
-from peakfold.bridge.runtime.source import load_source
-from peakfold.errors import CaptureError, UsageError
+from peakfold.bridge.runtime.source import host_error, load_source
+from peakfold.errors import CacheError, CaptureError, UsageError
 from peakfold.ir.plan import Plan
 
 Recapture = Callable[[object], Compiled]
@@ -80,6 +81,7 @@ class Step:
 
         Raises:
             UsageError: another thread is in a step of this model.
+            CacheError: what the program offloads found no room; whether the step was done, it says.
             CaptureError: the program does not hold for what is seen, and none can be made.
         """
         if not self._lock.acquire(blocking=False):
@@ -145,6 +147,7 @@ class _Program:
         self.compiled = compiled
         self._subject = subject
         self._function = load_source(compiled.source)
+        self._host_error = host_error(self._function)
         self._binder = Binder(compiled, subject)
         updated = {name for group in compiled.portable.groups for name in group.parameters}
         read = (source.name for source in compiled.binding.sources if isinstance(source, GradientOf))
@@ -162,10 +165,19 @@ class _Program:
         binding = self.compiled.binding
         leaves = pytree.tree_leaves(arguments(batch))
         tensors, scalars = self._binder.fetch(leaves)
-        with _no_autocast():
-            results = self._function(tensors, scalars)
+        fault = None
+        try:
+            with _no_autocast():
+                results = self._function(tensors, scalars)
+        except self._host_error as error:
+            if error.results is None:
+                self._binder.undo()
+                raise _not_offloaded(error) from error
+            results, fault = error.results, error
         self._binder.take_back()
         self._leave_gradients(results, leaves)
+        if fault is not None:
+            raise _not_offloaded(fault) from fault
         if binding.outputs is None:
             return results, None
         picked = [
@@ -185,6 +197,22 @@ class _Program:
                 owner.grad.add_(results[index])
         for name in self._cleared:
             model.get_parameter(name).grad = None
+
+
+def _not_offloaded(error: HostError) -> CacheError:
+    """Say what went wrong with what was to wait on the host, and where that leaves the user's state."""
+    done = error.results is not None
+    return CacheError(
+        stage="step",
+        what="values could not wait on the host",
+        got=str(error),
+        expected="room for all that is offloaded",
+        hint=(
+            "the step is complete, its update too: go on after making room, or optimize without offloading"
+            if done
+            else "nothing was changed: make room and call the step again, or optimize without offloading"
+        ),
+    )
 
 
 def _takes_keywords(batch: pytree.TreeSpec) -> bool:

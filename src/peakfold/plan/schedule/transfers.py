@@ -136,8 +136,16 @@ class Places:
         gone = max(out, self.first.get(gap.gone, read))
         back = min(read, self.first.get(gap.fetch, read))
         made = [at for at in places[:following] if self.makes(at, gap.value)]
+        if made and self._over_an_input(made[-1], gap.value):
+            return None
         buffer = Buffer(gap.value, len(made) - 1 if made else 0)
         return Trip(buffer, out, gone, back, read) if gone < back else None
+
+    def _over_an_input(self, at: int, value: Value) -> bool:
+        """Whether a step writes a value into the bytes of a graph input, which it is there to replace."""
+        step = self.steps[at]
+        reuses = step.reuses if isinstance(step, Compute) else ()
+        return any(reuse.kind == "update" and reuse.output == value.index for reuse in reuses)
 
     def _after(self, at: int) -> int:
         """The place behind a step and what it gives back."""
@@ -199,7 +207,7 @@ class Movable:
 
 
 def _inserted(steps: Sequence[Step], found: Sequence[Trip]) -> Iterator[Step]:
-    """Put the moves between the steps; at one place copies out start first, and bytes are freed, then taken."""
+    """Put the moves between the steps; at one place copies out start first, and bytes are freed first."""
     before: dict[int, list[tuple[int, Step]]] = {}
     for trip in found:
         moves: tuple[tuple[int, Step], ...] = (
