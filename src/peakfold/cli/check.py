@@ -55,14 +55,19 @@ def check_plan_text(graph: Graph, text: str) -> str:
     Raises:
         PlanError: it is not.
     """
+    from peakfold.cost.costs import Costs
     from peakfold.plan.check import require_legal
-    from peakfold.plan.schedule.lower import lower
+    from peakfold.plan.fission.derive import Splitter, derived
+    from peakfold.plan.fission.program import outer_plan, planned
 
-    plan = parse_plan(text, graph)
-    schedule = lower(graph, plan)
-    require_legal(graph, schedule)
-    again = len(plan.recompute)
-    return f"legal: {len(schedule.steps)} steps, {again} results computed again"
+    plan = parse_plan(text, graph, Splitter())
+    found = derived(graph, plan)
+    nests = list(planned(found, outer_plan(plan, found), lambda _: Costs({}, {})).nests())
+    for nest in nests:
+        require_legal(nest.graph, nest.schedule)
+    steps = sum(len(nest.schedule.steps) for nest in nests)
+    again = sum(len(nest.plan.recompute) for nest in nests)
+    return f"legal: {steps} steps, {again} results computed again"
 
 
 def check_program(text: str, file: Path) -> str:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType, Type
 
+LOOP = "peakfold.loop"
+"""The operator of a node that stands for a region: its cost is that of its parts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -48,8 +51,8 @@ def key(graph: Graph, node: Node, machine: Machine) -> str:
 
 
 def keys(graph: Graph, machine: Machine) -> Mapping[int, str]:
-    """Return the key of each node that costs something: views and host numbers have none."""
-    steps = (node for node in graph.nodes if not node.is_view and not node.is_host)
+    """Return the key of each node that costs something by itself: views, host numbers and loops have none."""
+    steps = (node for node in graph.nodes if not (node.is_view or node.is_host or node.op.name == LOOP))
     return {node.id: key(graph, node, machine) for node in steps}
 
 

@@ -31,6 +31,7 @@ from peakfold.pipeline.request import Request
 from peakfold.pipeline.search import Bounds, find, unsearched
 from peakfold.pipeline.stage import Stages
 from peakfold.pipeline.task import Task
+from peakfold.plan.fission.derive import Splitter
 from peakfold.report.model import Eager, Equality, Report, Timeline
 from peakfold.report.progress import Progress, silent
 from peakfold.report.words import asked
@@ -92,7 +93,9 @@ class _Run:
     def program(self, captured: Captured, costs: Costs, plan: Plan, budget: int | None) -> Program:
         versions = {"torch": torch.__version__}
         with self.stages("codegen"):
-            return emit_plan(captured, plan, costs, self.asked.name, versions, budget)
+            return emit_plan(
+                captured, plan, costs, self.asked.name, versions, budget, lambda graph: _costs(self, graph)
+            )
 
 
 def optimize(task: Task, asked: Request, progress: Progress = silent) -> Outcome:
@@ -284,12 +287,12 @@ def _kept_to(run: _Run, tried: _Tried) -> _Tried:
 def _try(run: _Run, facts: Facts, plain: Program, bounds: Bounds) -> _Tried:
     graph = facts.captured.graph
     if run.asked.plan is not None:
-        kept = unsearched(parse_plan(run.asked.plan, graph), "a plan was given")
+        kept = unsearched(parse_plan(run.asked.plan, graph, Splitter()), "a plan was given")
     else:
         with run.stages("search"):
             kept, faults = find(graph, facts.costs, bounds, run.asked, run.options, run.stages)
         run.notes += [fault for fault in faults if fault not in run.notes]
-    run.stages.dump("plan.txt", print_plan(kept.plan, graph))
+    run.stages.dump("plan.txt", print_plan(kept.plan, graph, splitter=Splitter()))
     program = run.program(facts.captured, facts.costs, kept.plan, facts.budget)
     run.stages.dump("step.py", program.source)
     return _Tried(program, kept, facts)

@@ -13,6 +13,7 @@ from peakfold.errors import PeakfoldError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import parse_plan, print_plan
+from peakfold.plan.fission.derive import Splitter
 
 FORMAT = 1
 
@@ -59,7 +60,7 @@ def load(folder: Path, key: str, graph: Graph) -> tuple[Kept | None, str | None]
 def _read(path: Path, graph: Graph) -> Kept:
     found = json.loads(path.read_text())
     return Kept(
-        plan=parse_plan(found["plan"], graph),
+        plan=parse_plan(found["plan"], graph, Splitter()),
         lower_bound_bytes=int(found["lower_bound_bytes"]),
         stop_reason=str(found["stop_reason"]),
         states=int(found["states"]),
@@ -77,7 +78,8 @@ def _moved_aside(path: Path) -> str:
 
 def store(folder: Path, key: str, graph: Graph, kept: Kept) -> str | None:
     """Keep a plan; return what went wrong, or None."""
-    return write_entry(folder, key, {**asdict(kept), "plan": print_plan(kept.plan, graph)}, "the plan")
+    text = print_plan(kept.plan, graph, splitter=Splitter())
+    return write_entry(folder, key, {**asdict(kept), "plan": text}, "the plan")
 
 
 def write_entry(folder: Path, key: str, entry: Mapping[str, object], what: str) -> str | None:

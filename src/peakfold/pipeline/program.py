@@ -9,8 +9,8 @@ from peakfold.bridge.codegen.header import Header
 from peakfold.cost.costs import Costs
 from peakfold.ir.plan import Plan, Schedule
 from peakfold.plan.check import require_legal
-from peakfold.plan.schedule.lower import lower
-from peakfold.plan.schedule.simulate import simulate
+from peakfold.plan.fission.derive import derived
+from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned
 from peakfold.plan.schedule.timeline import Timeline
 
 
@@ -25,6 +25,7 @@ class Program:
         schedule: what they come to.
         timeline: the simulated schedule.
         source: the emitted file.
+        nest: the graph that runs, in which a region is one node, and all that is planned inside regions.
     """
 
     captured: Captured
@@ -33,6 +34,7 @@ class Program:
     schedule: Schedule
     timeline: Timeline
     source: str
+    nest: Nest
 
 
 def emit_plan(
@@ -42,8 +44,9 @@ def emit_plan(
     name: str = "",
     versions: Mapping[str, str] | None = None,
     budget: int | None = None,
+    costs_of: CostsOf | None = None,
 ) -> Program:
-    """Lower, check, simulate and emit a plan.
+    """Split, lower, check, simulate and emit a plan.
 
     Args:
         captured: the program.
@@ -52,19 +55,24 @@ def emit_plan(
         name: of the model, for the head of the file.
         versions: of what makes the file, for its head.
         budget: in bytes, for its head.
+        costs_of: gives the costs of the graphs that regions make; without it those of the program's nodes
+            stand for those of their parts.
 
     Raises:
         PlanError: the plan is not legal for the graph.
     """
     graph = captured.graph
-    schedule = lower(graph, plan)
-    require_legal(graph, schedule)
-    timeline = simulate(graph, costs, schedule)
+    found = derived(graph, plan)
+    of = costs_of or (lambda _: costs)
+    nest = planned(found, outer_plan(plan, found), lambda one: costs if one is graph else of(one))
+    for part in nest.nests():
+        require_legal(part.graph, part.schedule)
     header = Header(
         model=name,
         budget_bytes=budget,
-        predicted_peak_bytes=timeline.peak,
-        predicted_seconds=timeline.seconds,
+        predicted_peak_bytes=nest.timeline.peak,
+        predicted_seconds=nest.timeline.seconds,
         versions=versions or {},
     )
-    return Program(captured, costs, plan, schedule, timeline, emit(graph, schedule, timeline, header))
+    source = emit(nest.graph, nest.schedule, nest.timeline, header, loops=nest.loops)
+    return Program(captured, costs, plan, nest.schedule, nest.timeline, source, nest)

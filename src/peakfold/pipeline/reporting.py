@@ -11,6 +11,7 @@ from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.prove import Figures
 from peakfold.pipeline.request import Request
+from peakfold.plan.fission.derive import Splitter
 from peakfold.report.decisions import decisions_of
 from peakfold.report.explain import live_at_peak
 from peakfold.report.model import (
@@ -75,7 +76,7 @@ def report_of(
         notes: what a reader must know.
         environment: versions and machine.
     """
-    graph, costs = facts.captured.graph, facts.costs
+    graph, runs = facts.captured.graph, program.nest
     return Report(
         target=facts.asked.name,
         limits=replace(facts.asked.limits, memory_bytes=facts.budget),
@@ -95,14 +96,14 @@ def report_of(
         graph=GraphSize(len(graph.nodes), sum(1 for _ in graph.storages())),
         timelines=Timelines(
             before=facts.before,
-            after=timeline_of(graph, program.schedule, costs),
+            after=timeline_of(runs.graph, runs.schedule, runs.costs),
         ),
-        live_at_peak=live_at_peak(graph, program.schedule, costs),
-        decisions=decisions_of(graph, kept.plan, costs),
+        live_at_peak=live_at_peak(runs.graph, runs.schedule, runs.costs),
+        decisions=decisions_of(runs.graph, kept.plan, runs.costs),
         barriers=barriers(graph),
         notes=notes,
         environment=environment,
-        texts=Texts(print_plan(kept.plan, graph), program.source, print_graph(graph)),
+        texts=Texts(print_plan(kept.plan, graph, splitter=Splitter()), program.source, print_graph(graph)),
     )
 
 

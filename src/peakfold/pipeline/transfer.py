@@ -3,8 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Value
-from peakfold.ir.plan import OffloadGap, Plan, Recompute
+from peakfold.ir.plan import OffloadGap, Plan, Recompute, Region, Run
+from peakfold.plan.fission.axes import Axes, find
+from peakfold.plan.fission.derive import derive
+from peakfold.plan.fission.prepare import prepare
 
 
 def transfer(plan: Plan, graph: Graph, other: Graph) -> Plan | None:
@@ -24,6 +28,8 @@ def transfer(plan: Plan, graph: Graph, other: Graph) -> Plan | None:
         >>> transfer(Plan(small.digest), small, large).graph == large.digest
         True
     """
+    if plan.regions:
+        return _with_regions(plan, prepare(graph), prepare(other), other.digest)
     ids = {node.name: node.id for node in other.nodes}
     inputs = {given.name: given.id for given in other.inputs}
 
@@ -48,6 +54,40 @@ def transfer(plan: Plan, graph: Graph, other: Graph) -> Plan | None:
         order=order if len(order) == steps else (),
         offload=tuple(sorted(away)),
     )
+
+
+def _with_regions(plan: Plan, graph: Graph, other: Graph, digest: str) -> Plan | None:
+    """Carry the regions over first, then what is decided outside and inside of them."""
+    axes = Axes()
+    try:
+        there = [_region(region, graph, other, axes) for region in plan.regions]
+        mine, theirs = derive(graph, plan.regions, axes), derive(other, there, axes)
+    except PlanError:
+        return None
+    outer = transfer(replace(plan, regions=()), mine.graph, theirs.graph)
+    parts = [
+        None if region.plan is None else transfer(region.plan, one.part, two.part)
+        for region, one, two in zip(plan.regions, mine.bodies.values(), theirs.bodies.values(), strict=True)
+    ]
+    lost = any(r.plan is not None and p is None for r, p in zip(plan.regions, parts, strict=True))
+    if outer is None or lost:
+        return None
+    regions = tuple(replace(region, plan=part) for region, part in zip(there, parts, strict=True))
+    return replace(outer, graph=digest, regions=regions)
+
+
+def _region(region: Region, graph: Graph, other: Graph, axes: Axes) -> Region:
+    """Return a region of another graph, in as many parts as it has, or as its axis allows."""
+    ids = {node.name: node.id for node in other.nodes} | {given.name: given.id for given in other.inputs}
+    names = {node.id: node.name for node in graph.nodes} | {given.id: given.name for given in graph.inputs}
+    runs = tuple(sorted(Run(ids[names[r.node]], r.k) for r in region.runs if names[r.node] in ids))
+    anchor = region.anchor
+    if anchor is not None:
+        anchor = replace(anchor, value=Value(ids[names[anchor.value.node]], anchor.value.index))
+    moved = replace(region, runs=runs, anchor=anchor, plan=None)
+    length = find(axes.of(other), moved)[0].length
+    size = -(-length // min(region.parts, length))
+    return replace(moved, parts=-(-length // size))
 
 
 def _offloads(plan: Plan, there: Callable[[int], int | None]) -> Iterator[OffloadGap]:

@@ -22,6 +22,7 @@ from peakfold.errors import CacheError, PeakfoldError, PlanError
 from peakfold.ir.graph import Graph, Input
 from peakfold.ir.text import parse_graph, parse_plan
 from peakfold.ir.types import TensorType
+from peakfold.plan.fission.derive import Splitter
 
 _Facts = tuple[Binding, SavedGuards, tuple[Missing, ...], tuple[tuple[int, float], ...], bool]
 
@@ -123,7 +124,7 @@ def _checked(path: Path, parts: dict[str, bytes]) -> dict[str, bytes]:
 
 def _parse(parts: Mapping[str, bytes]) -> Compiled:
     graph = parse_graph(parts["graph.txt"].decode())
-    plan = parse_plan(parts["plan.txt"].decode(), graph)
+    plan = parse_plan(parts["plan.txt"].decode(), graph, Splitter())
     tensors = _tensors(parts["constants.pt"])
     facts = decode(json.loads(parts["binding.json"]), tensors)
     binding, portable, missing, first, inference = cast(_Facts, facts)

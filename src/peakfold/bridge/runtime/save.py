@@ -24,6 +24,7 @@ from peakfold.bridge.runtime.codec import encode
 from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.errors import CacheError
 from peakfold.ir.text import print_graph, print_plan
+from peakfold.plan.fission.derive import Splitter
 
 FORMAT = 2
 """Grows when what a file holds changes."""
@@ -49,7 +50,7 @@ def save(compiled: Compiled, path: Path) -> None:
     binding = json.dumps(encode(facts, tensors), indent=1)
     parts = {
         "step.py": compiled.source.encode(),
-        "plan.txt": print_plan(compiled.plan, compiled.graph).encode(),
+        "plan.txt": print_plan(compiled.plan, compiled.graph, splitter=Splitter()).encode(),
         "graph.txt": print_graph(compiled.graph).encode(),
         "binding.json": binding.encode(),
         "constants.pt": _tensor_bytes(tensors),

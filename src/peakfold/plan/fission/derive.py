@@ -7,6 +7,7 @@ from peakfold.ir.plan import Plan, Region
 from peakfold.plan.fission.axes import Axes
 from peakfold.plan.fission.derived import Derived
 from peakfold.plan.fission.part import part_of
+from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.split import split
 
 
@@ -24,18 +25,13 @@ def derive(graph: Graph, regions: Sequence[Region], axes: Axes | None = None) ->
     return split(graph, regions, axes or Axes(), part_of)
 
 
-def prepared(graph: Graph) -> Graph:
-    """Return the graph that regions are of: the same program, in which each part's share is linear."""
-    return graph
-
-
 def derived(graph: Graph, plan: Plan, axes: Axes | None = None) -> Derived:
     """Return the graphs that a plan for a graph comes to; without regions it is the graph itself.
 
     Raises:
         PlanError: a region is none, with the reason.
     """
-    return derive(prepared(graph), plan.regions, axes) if plan.regions else Derived(graph, {})
+    return derive(prepare(graph), plan.regions, axes) if plan.regions else Derived(graph, {})
 
 
 class Splitter:
@@ -47,7 +43,7 @@ class Splitter:
 
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph that regions are of."""
-        return prepared(graph)
+        return prepare(graph)
 
     def graphs(self, graph: Graph, regions: Sequence[Region]) -> tuple[Graph, tuple[Graph, ...]]:
         """Return the outer graph and the graph of one part of each region."""

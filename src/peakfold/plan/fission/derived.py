@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from peakfold.cost.key import LOOP
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.plan import Region
 from peakfold.plan.fission.states import Assignment
 
-LOOP = "peakfold.loop"
-"""The operator of a node that stands for a region."""
+__all__ = ["LOOP", "Assigned", "Body", "Derived", "Initial", "Number", "Which"]
 
 WHOLE = ".whole"
 """What is behind the name of a result, in a body, where the name itself is that of a part."""
