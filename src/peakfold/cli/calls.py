@@ -40,11 +40,11 @@ def estimate(chosen: Mapping[str, str], progress: Progress) -> Estimate:
 
 def load(chosen: Mapping[str, str]) -> "Target":
     """Load the target of a command line. For a simulated device a workload takes no memory at all."""
-    from peakfold.workloads import NAMES, load_target
+    from peakfold.workloads import BEYOND_NAMES, NAMES, load_target
 
     device = chosen.get("device", "cpu")
     _require_present(device)
-    known = chosen["target"] in NAMES
+    known = chosen["target"] in (*NAMES, *BEYOND_NAMES)
     placed = "meta" if device.startswith("sim:") else device
     return load_target(
         chosen["target"],

@@ -110,10 +110,10 @@ def equal(
         worst, ok = max(known.max_error, working.max_error), known.max_error <= known.bound
         return Equality(working.ok and ok, worst, known.bound, batch, STEPS, working.bit_equal)
     double = _double_program(task, program)
-    if double is None:
+    original = None if double is None else _in_float64(task)
+    if double is None or original is None:
         return Equality(working.ok, working.max_error, working.bound, batch, STEPS, working.bit_equal)
-    pair = (watch(task, None, "float64"), watch(task, double, "float64"))
-    exact = judge(*pair, precision="float64", batch=batch)
+    exact = judge(original, watch(task, double, "float64"), precision="float64", batch=batch)
     worst = max(exact.max_error, working.max_error)
     return Equality(working.ok and exact.ok, worst, exact.bound, batch, STEPS, working.bit_equal)
 
@@ -126,6 +126,14 @@ def _task(task: Task, target: Target) -> Task:
 def _target(task: Task) -> Target:
     parts = (task.model, task.loss_fn, task.optimizer, task.batch, task.scaler, task.clip_grad_norm)
     return Target(*parts)
+
+
+def _in_float64(task: Task) -> Observed | None:
+    """Return what eager leaves in float64; None for a model that asks for another precision itself."""
+    try:
+        return watch(task, None, "float64")
+    except RuntimeError:
+        return None
 
 
 def _double_program(task: Task, program: Program) -> Program | None:

@@ -1,7 +1,9 @@
 """Builds a workload by name."""
 
 import difflib
+import importlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import TypeVar
 
@@ -9,6 +11,8 @@ import torch
 from torch import nn
 
 from peakfold.errors import UsageError
+from peakfold.workloads.beyond import BEYOND, make
+from peakfold.workloads.beyond_sizes import BEYOND_SIZES
 from peakfold.workloads.losses import LOSSES, make_batch
 from peakfold.workloads.sizes import SIZES, ResNetSize
 from peakfold.workloads.target import Target
@@ -16,6 +20,8 @@ from peakfold.workloads.target import Target
 T = TypeVar("T")
 
 NAMES: tuple[str, ...] = tuple(SIZES)
+
+BEYOND_NAMES: tuple[str, ...] = tuple(BEYOND)
 
 OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
@@ -45,8 +51,8 @@ def build(
     """The training step of a workload, in train mode.
 
     Args:
-        name: one of ``NAMES``; ``bert_sdpa`` is ``bert`` with fused attention.
-        size: ``"tiny"``, ``"cpu"`` or ``"paper"``.
+        name: one of ``NAMES`` or ``BEYOND_NAMES``; ``bert_sdpa`` is ``bert`` with fused attention.
+        size: ``"tiny"``, ``"cpu"`` or, of ``NAMES``, ``"paper"``.
         optimizer: ``"sgd"``, ``"momentum"``, ``"adam"`` or ``"adamw"``.
         dropout: the probability at every dropout of the model; ``resnet50`` has none.
         attention: ``"eager"`` or ``"sdpa"``; None is the workload's own.
@@ -63,6 +69,9 @@ def build(
         >>> sum(parameter.numel() for parameter in target.model.parameters())
         1315575808
     """
+    if name in BEYOND:
+        _check_plain(name, dropout, attention)
+        return _beyond(name, size, optimizer, device, batch, seed, dtype or torch.float32)
     spec = _choose("size", size, _choose("workload", name, SIZES))
     make_optimizer = _choose("optimizer", optimizer, OPTIMIZERS)
     attention = _attention(name, attention)
@@ -80,6 +89,32 @@ def build(
     return Target(model.train(), LOSSES[name], make_optimizer(model.parameters()), data)
 
 
+def _beyond(
+    name: str, size: str, optimizer: str, device: str, batch: int | None, seed: int, dtype: torch.dtype
+) -> Target:
+    """The training step of a model beyond the seven."""
+    chosen = _choose("size", size, BEYOND_SIZES)
+    make_optimizer = _choose("optimizer", optimizer, OPTIMIZERS)
+    _check_numbers(0.0, batch)
+    _check_device(device)
+    models = _models("beyond_models")
+    with torch.random.fork_rng(), torch.device("meta" if device == "meta" else "cpu"):
+        torch.manual_seed(seed)
+        model, loss_fn, data = make(name, replace(chosen, batch=batch or chosen.batch), models)
+    model = model.to(device, dtype)
+    moved = tuple(t.to(device, dtype) if t.is_floating_point() else t.to(device) for t in data)
+    return Target(model, loss_fn, make_optimizer(model.parameters()), moved)
+
+
+def _check_plain(name: str, dropout: float, attention: str | None) -> None:
+    if dropout:
+        raise UsageError("target", f"{name} is built without dropout", got=str(dropout), expected="dropout 0")
+    if attention is not None:
+        raise UsageError(
+            "target", f"{name} has one attention only", got=repr(attention), expected="none given"
+        )
+
+
 def block_classes(name: str) -> tuple[type[nn.Module], ...]:
     """The classes of the repeated blocks of a workload, which users wrap in checkpoints; they may nest.
 
@@ -91,9 +126,9 @@ def block_classes(name: str) -> tuple[type[nn.Module], ...]:
     return blocks
 
 
-def _models() -> ModuleType:
+def _models(name: str = "models") -> ModuleType:
     try:
-        from peakfold.workloads import models
+        return importlib.import_module(f"peakfold.workloads.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("transformers", "monai"):
             raise
@@ -104,7 +139,6 @@ def _models() -> ModuleType:
             got=f"no module named {error.name!r}",
             hint="pip install 'peakfold[bench]'",
         ) from error
-    return models
 
 
 def _choose(kind: str, name: str, options: Mapping[str, T]) -> T:

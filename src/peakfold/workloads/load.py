@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from peakfold.errors import UsageError
-from peakfold.workloads.build import NAMES, build
+from peakfold.workloads.build import BEYOND_NAMES, NAMES, build
 from peakfold.workloads.target import Target
 
 _FOUR = "(model, loss_fn, optimizer, batch)"
@@ -50,7 +50,7 @@ def load_target(target: str, *, seed: int = 0, **options: Unpack[Options]) -> Ta
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     path, colon, function = target.rpartition(":")
-    if target in NAMES:
+    if target in (*NAMES, *BEYOND_NAMES):
         return build(target, seed=seed, **given)
     if not colon or not path or not function:
         raise _unknown(target)
@@ -70,11 +70,11 @@ def _unknown(target: str) -> UsageError:
         return UsageError(
             "target", "the function is missing", got=repr(target), hint=f"write {target}:function"
         )
-    close = difflib.get_close_matches(target, NAMES, n=1)
+    close = difflib.get_close_matches(target, (*NAMES, *BEYOND_NAMES), n=1)
     return UsageError(
         stage="target",
         what="unknown target",
-        expected=f"path/to/file.py:function, or a workload: {', '.join(NAMES)}",
+        expected=f"path/to/file.py:function, or a workload: {', '.join((*NAMES, *BEYOND_NAMES))}",
         got=repr(target),
         hint=f"did you mean {close[0]!r}?" if close else "",
     )

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from peakfold.bridge.capture import batches
 from peakfold.bridge.capture.fakes import FakeModule, fake_of
 from peakfold.bridge.capture.hidden import Hidden, onednn
-from peakfold.bridge.capture.kernels import RECURRENT, REDUCTION_AT, recurrent_workspace
+from peakfold.bridge.capture.kernels import RECURRENT, REDUCTION_AT, recurrent_workspace, run_fake
 from peakfold.bridge.capture.places import Places
 from peakfold.bridge.capture.recorder import composite
 from peakfold.bridge.capture.update import mirrored
@@ -254,7 +254,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return func.decompose(*args, **keywords)
         if self._adds_in_place(func, args, keywords):
             return args[0]
-        result = func(*args, **keywords)
+        result = run_fake(func, tuple(args), keywords)
         self._count(func, args, keywords, result)
         return result
 

@@ -1,5 +1,6 @@
 """Fake tensors in the place of the user's: no weight is read, copied or made."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,10 +61,14 @@ class FakeModule:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Have the module hold the fake tensors inside, and be as it was afterwards."""
+        """Have the module hold the fake tensors inside, and be as it was afterwards.
+
+        Hooks that a library puts on modules as they first run are taken off again.
+        """
         fake = self.fake
         modules = list(self.module.modules())
         before = [dict(module.__dict__) for module in modules]
+        contents = [_contents(module) for module in modules]
         held = [(dict(module._parameters), dict(module._buffers)) for module in modules]
         try:
             for module in modules:
@@ -73,9 +78,12 @@ class FakeModule:
             yield
             _check_untouched(self.module, before)
         finally:
-            for module, attributes, (parameters, buffers) in zip(modules, before, held, strict=True):
+            for module, attributes, content, (parameters, buffers) in zip(
+                modules, before, contents, held, strict=True
+            ):
                 module.__dict__.clear()
                 module.__dict__.update(attributes)
+                _put_back(attributes, content)
                 _restore(module._parameters, parameters)
                 _restore(module._buffers, buffers)
 
@@ -105,6 +113,22 @@ def _check_storages(tensors: list[tuple[str, torch.Tensor]]) -> None:
                 expected="each parameter and buffer in memory of its own",
                 hint=f"copy one: .clone(), or use the same Parameter object for both: {other}",
             )
+
+
+_CONTAINERS = (dict, OrderedDict, list, set)
+
+
+def _contents(module: torch.nn.Module) -> dict[str, Any]:
+    """Return what is in the containers that a module holds, its tables of hooks among them."""
+    held = ((key, value) for key, value in module.__dict__.items() if type(value) in _CONTAINERS)
+    return {key: list(value.items()) if isinstance(value, dict) else list(value) for key, value in held}
+
+
+def _put_back(attributes: dict[str, Any], contents: dict[str, Any]) -> None:
+    for key, content in contents.items():
+        container = attributes[key]
+        container.clear()
+        container.extend(content) if isinstance(container, list) else container.update(content)
 
 
 def _restore(table: dict[str, Any], held: dict[str, Any]) -> None:

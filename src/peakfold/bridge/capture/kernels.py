@@ -85,6 +85,24 @@ _LIKE_FIRST: frozenset[OpOverload] = frozenset(
 """Operators whose output has the strides of the first argument where that one is dense."""
 
 
+def run_fake(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Run an operator on fake tensors; one that fake tensors refuse and the CPU runs is told its shape."""
+    if func is aten._grouped_mm.default and args[0].device.type == "cpu":
+        return _grouped_product(*args, **kwargs)
+    return func(*args, **kwargs)
+
+
+def _grouped_product(
+    left: torch.Tensor, right: torch.Tensor, offs: torch.Tensor | None = None, bias: object = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """Return the fake product of groups, which torch says for bfloat16 only."""
+    rows, columns = left.shape[-2], right.shape[-1]
+    batched = left.dim() == right.dim()
+    groups = () if not batched else (left.shape[0],) if offs is None or left.dim() == 3 else (offs.shape[0],)
+    return left.new_empty((*groups, rows, columns), dtype=out_dtype or left.dtype)
+
+
 def as_eager(func: OpOverload, args: tuple[Any, ...], result: Any) -> Any:
     """Return a fake result with the strides that the CPU kernel gives."""
     if func is RECURRENT:

@@ -10,11 +10,11 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
 )
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from peakfold.bridge.capture.arguments import argument, check_dense, ordered, tensor_type
 from peakfold.bridge.capture.functional import DRAWS_IN_LOGICAL_ORDER, SILENT, functional
-from peakfold.bridge.capture.kernels import as_eager, elements_first
+from peakfold.bridge.capture.kernels import as_eager, elements_first, run_fake
 from peakfold.bridge.capture.places import model_line
 from peakfold.bridge.capture.storage import HOLE, Geometry, View, ViewCall
 from peakfold.bridge.capture.tape import Tape, operator, same_storage
@@ -80,6 +80,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         assert isinstance(tensor, torch.Tensor)
         if isinstance(tensor, FakeTensor) and tensor.constant is not None:
             return tensor.constant.item()
+        known = self.tape.values.of(tensor)
+        if known is not None:
+            with _disable_current_modes():
+                return known.item()
         if self.tape.places.phase == "update":
             return float(self.tape.item(tensor))
         raise data_dependent("a value of a tensor is read to decide what Python does")
@@ -97,12 +101,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _run(self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         try:
-            return as_eager(func, args, func(*args, **kwargs))
+            return as_eager(func, args, run_fake(func, args, kwargs))
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise data_dependent(f"the shape or value that {func} gives depends on its data") from error
 
     def _pure(self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         result = self._run(func, args, kwargs)
+        self.tape.values.follow(func, args, kwargs, result)
         outputs = _tensors(result)
         if not any(isinstance(output, torch.Tensor) for output in outputs):
             return result
@@ -168,6 +173,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return value.node
 
     def _mutate(self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        self.tape.values.written(func, args, kwargs)
         if func._schema.name in _IN_PLACE_VIEWS:
             return self._view_in_place(func, args, kwargs)
         if func is aten.copy_.default and self.tape.view(args[0]).is_part:  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from peakfold.bridge.capture.host import HostBook, HostNumber
 from peakfold.bridge.capture.places import Places, model_line
 from peakfold.bridge.capture.replay import Replay
 from peakfold.bridge.capture.storage import HOLE, Geometry, Storages, View, ViewCall, fill
+from peakfold.bridge.capture.values import Values
 from peakfold.errors import CaptureError
 from peakfold.ir.graph import Arg, Input, Kind, Node, Op, State, Value
 from peakfold.ir.types import ScalarType, TensorType
@@ -40,6 +41,7 @@ class Tape:
         input_writes: how often a graph input has been written.
         drawn: operators so far that took random numbers.
         replay: what runs again stands for what ran first.
+        values: numbers of tensors that no input has a part in.
     """
 
     fake: FakeTensorMode
@@ -55,6 +57,7 @@ class Tape:
     input_writes: int = 0
     drawn: int = 0
     replay: Replay = field(default_factory=Replay)
+    values: Values = field(default_factory=Values)
     _ids: int = 0
 
     def _new_id(self) -> int:

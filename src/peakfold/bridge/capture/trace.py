@@ -18,6 +18,7 @@ from peakfold.bridge.capture.places import Places
 from peakfold.bridge.capture.reads import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
 from peakfold.bridge.capture.tape import Tape
+from peakfold.bridge.capture.values import asked_by_libraries
 from peakfold.ir.graph import Kind, Output, State
 
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
@@ -123,6 +124,7 @@ class Trace:
             stack.enter_context(self.module.swapped())
             stack.enter_context(checkpoints_once(self.tape))
             stack.enter_context(cumulative_averages(self.tape))
+            stack.enter_context(asked_by_libraries(self.tape.values))
             stack.enter_context(self.tape.places.following())
             stack.enter_context(self.tape.fake)
             stack.enter_context(Recorder(self.tape))
