@@ -1,6 +1,6 @@
 """How each value stands in one region: whole, split, or a partial result; or why it is no region."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,8 +24,8 @@ class Refusal:
     node: int | None = None
 
 
-class _Refused(Exception):
-    """A node cannot be done in parts; never leaves this module."""
+class RefusedError(Exception):
+    """A node cannot be done in parts in these states."""
 
     def __init__(self, node: Node, why: str) -> None:
         super().__init__(why)
@@ -46,19 +46,21 @@ def assign(
         component: the axis that it is to be split along.
         anchor: a value of the region and the factor along which it is to be split.
     """
-    ids = {run.node for run in runs}
-    nodes = [node for node in graph.nodes if node.id in ids]
+    k_of = {run.node: run.k for run in runs}
+    nodes = [node for node in graph.nodes if node.id in k_of]
     links = {node.id: links_of(graph, node) for node in nodes}
     touched = {value for node in nodes for value in (*node.inputs, *node.outputs)}
-    seeds = [member for member in component.members if member[0] in touched] if anchor is None else [anchor]
+    seeds = [member for member in component.members if member[0] in touched]
+    seeds = seeds if anchor is None else [anchor, *(seed for seed in seeds if seed != anchor)]
     if not seeds:
         return Refusal(f"nothing in the region runs along {component.name}")
     first: Refusal | None = None
-    for factors in _candidates(graph, nodes, links, seeds):
+    for factors in _candidates(graph, nodes, links, seeds, anchor is not None):
         found = _checked(graph, nodes, links, factors)
-        if not isinstance(found, Refusal):
+        why = found if isinstance(found, Refusal) else _whole_output(graph, nodes, k_of, found)
+        if why is None and not isinstance(found, Refusal):
             return found
-        first = first or found
+        first = first or why
     return first or _twice(graph, nodes, links, seeds)
 
 
@@ -67,8 +69,12 @@ def _candidates(
     nodes: list[Node],
     links: Mapping[int, Links],
     seeds: list[Vertex],
+    anchored: bool,
 ) -> Iterator[dict[Value, Factor]]:
-    """Yield ways to split values: the widest piece with all others that agree with it, then each alone."""
+    """Yield ways to split values: the widest piece with all others that agree with it, then each alone.
+
+    Where the first seed is an anchor, its piece alone counts as the widest.
+    """
     at = _joints_at(graph, nodes, links)
     pieces: list[dict[Value, Factor]] = []
     seen: set[Vertex] = set()
@@ -79,8 +85,11 @@ def _candidates(
             piece = dict(vertices)
             if len(piece) == len(vertices):
                 pieces.append(piece)
-    pieces.sort(key=len, reverse=True)
-    for index, piece in enumerate(pieces):
+            elif anchored and seed == seeds[0]:
+                return
+    held = 1 if anchored else 0
+    pieces[held:] = sorted(pieces[held:], key=len, reverse=True)
+    for index, piece in enumerate(pieces[:1] if anchored else pieces):
         others = pieces[:index] + pieces[index + 1 :]
         joined = _joined(piece, others)
         if len(joined) > len(piece):
@@ -149,9 +158,9 @@ def _checked(
                 if value not in made:
                     states.setdefault(value, factors.get(value))
             _set_outputs(node, links[node.id], states, factors)
-    except _Refused as refused:
+    except RefusedError as refused:
         return refused.refusal
-    return _whole_outputs(graph, nodes, states) or states
+    return states
 
 
 def _set_outputs(
@@ -160,7 +169,7 @@ def _set_outputs(
     found = transfer(node, links, states, factors)
     for value, state in zip(node.outputs, found, strict=True):
         if isinstance(factors.get(value), Factor) and state != factors[value]:
-            raise _Refused(node, "cannot be split along it")
+            raise RefusedError(node, "cannot be split along it")
         states[value] = state
 
 
@@ -181,7 +190,7 @@ def transfer(
     split = any(isinstance(state, Factor) for state in operands)
     if split or any(value in factors for value in node.outputs):
         if node.op.random:
-            raise _Refused(node, "draws random numbers: it is drawn whole, outside")
+            raise RefusedError(node, "draws random numbers: it is drawn whole, outside")
         return _split(node, links, operands, factors)
     if any(isinstance(state, Partial) for state in operands):
         return _partial(node, links, operands)
@@ -195,7 +204,7 @@ def _split(
         place = _place_of(axis, node, operands, factors)
         if place is not None:
             return _along(node, links, axis, place, operands)
-    raise _Refused(node, "cannot be split along it")
+    raise RefusedError(node, "cannot be split along it")
 
 
 def _place_of(
@@ -221,20 +230,20 @@ def _along(node: Node, links: Links, axis: Axis, place: Factor, operands: list[S
     having = {slot.index for slot in axis.operands}
     partial = {index for index, state in enumerate(operands) if isinstance(state, Partial)}
     if any(not isinstance(operands[index], Factor) for index in having):
-        raise _Refused(node, "reads whole what it should read in parts")
+        raise RefusedError(node, "reads whole what it should read in parts")
     if partial - links.added:
-        raise _Refused(node, "needs a sum that is complete only after the last part")
+        raise RefusedError(node, "needs a sum that is complete only after the last part")
     outputs: list[State] = [None] * len(node.types)
     for slot in axis.outputs:
         outputs[slot.index] = slot.factor.within(place)
     lacking = [index for index, state in enumerate(outputs) if state is None and _counts(node, index)]
     lacking = [index for index in lacking if index not in axis.same]
     if lacking and axis.combine is None:
-        raise _Refused(node, "couples the parts")
+        raise RefusedError(node, "couples the parts")
     if (lacking or partial) and not links.added <= partial:
-        raise _Refused(node, "adds a whole operand to a sum over the parts")
+        raise RefusedError(node, "adds a whole operand to a sum over the parts")
     if partial and not lacking:
-        raise _Refused(node, "needs a sum that is complete only after the last part")
+        raise RefusedError(node, "needs a sum that is complete only after the last part")
     for index in lacking:
         outputs[index] = Partial(axis.combine or "sum")
     return tuple(outputs)
@@ -245,7 +254,7 @@ def _partial(node: Node, links: Links, operands: list[State]) -> tuple[State, ..
     combines = {state.combine for state in operands if isinstance(state, Partial)}
     passes = held in links.linear and (combines == {"sum"} or (links.moves and len(combines) == 1))
     if not passes:
-        raise _Refused(node, "needs a sum that is complete only after the last part")
+        raise RefusedError(node, "needs a sum that is complete only after the last part")
     combine = next(iter(combines))
     return tuple(Partial(combine) if _counts(node, index) else None for index in range(len(node.types)))
 
@@ -256,15 +265,26 @@ def _counts(node: Node, index: int) -> bool:
     return 0 not in getattr(kind, "shape", (0,))
 
 
-def _whole_outputs(graph: Graph, nodes: list[Node], states: Mapping[Value, State]) -> Refusal | None:
+def _whole_output(
+    graph: Graph, nodes: list[Node], k_of: Mapping[int, int], states: Assignment
+) -> Refusal | None:
     """Refuse a region that makes a whole value for others: it belongs outside."""
-    inside = {node.id for node in nodes}
-    given = {out.value for out in graph.outputs} | {pair.output for pair in graph.state}
+    given = returned(graph)
     for node in nodes:
-        for index, value in enumerate(node.outputs):
-            read = value in given or any(user not in inside for user in graph.users.get(value, ()))
-            if read and states[value] is None and _counts(node, index):
-                return Refusal(
-                    f"{graph.name_of(value)} is the same in every part: it belongs outside", node.id
-                )
+        for value in () if node.is_view or k_of[node.id] else outputs_of(graph, node, k_of, given):
+            if states[value] is None and _counts(node, value.index):
+                why = f"{graph.name_of(value)} is the same in every part: it belongs outside"
+                return Refusal(why, node.id)
     return None
+
+
+def returned(graph: Graph) -> frozenset[Value]:
+    """Return what a program gives out: its outputs and the new values of its state."""
+    return frozenset((*(out.value for out in graph.outputs), *(pair.output for pair in graph.state)))
+
+
+def outputs_of(graph: Graph, node: Node, inside: Container[int], given: Container[Value]) -> Iterator[Value]:
+    """Yield what a node of a region makes for those outside; ``given`` is what the program returns."""
+    for value in node.outputs:
+        if value in given or any(user not in inside for user in graph.users.get(value, ())):
+            yield value

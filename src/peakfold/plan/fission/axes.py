@@ -42,7 +42,9 @@ class Axes:
             PlanError: there is no such axis, or the region cannot be done in parts along it.
         """
         component, anchor = find(self.of(graph), region)
-        found = assign(graph, (Run(node) for node in inside), component, anchor)
+        k_of = {run.node: run.k for run in region.runs}
+        runs = (Run(node, k_of.get(node, 0)) for node in inside)
+        found = assign(graph, runs, component, anchor)
         if isinstance(found, Refusal):
             raise _refused(region, found.why)
         return Assigned(found, component.length)

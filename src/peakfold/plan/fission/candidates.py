@@ -1,0 +1,172 @@
+"""Where a program could be split: regions along each axis, with what they would gain [MAGIS, section 4.2].
+
+Three sources: dominators of hot tensors (algorithm 1), the hot tensors themselves, and stretches of the
+forward between narrow waists, with their backward, in which the forward is computed again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from typing import Literal
+
+from peakfold.ir.graph import Graph, Value
+from peakfold.ir.plan import Anchor, Run
+from peakfold.plan.fission.assign import outputs_of
+from peakfold.plan.fission.axes import anchor_of
+from peakfold.plan.fission.dims import Component, Vertex
+from peakfold.plan.fission.dominators import dominators
+from peakfold.plan.fission.grow import Ground, Growth, steps
+from peakfold.plan.fission.states import Factor, Partial
+from peakfold.plan.fission.waists import Stretch, stretches
+
+Source = Literal["dominator", "hot", "stretch"]
+
+LEVELS = 4
+"""Bands of scores (algorithm 1's L)."""
+
+AXES = 12
+"""Axes of most bytes at the peak that are looked at."""
+
+HOT = 24
+"""Largest tensors at the peak that regions are grown from, for each axis."""
+
+MOST = 0.5
+"""A region must work on more than parameters: share of the peak that an axis needs, at least, in 1/1000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A region that could be split.
+
+    Attributes:
+        axis: name of the axis.
+        length: its places.
+        runs: the region.
+        anchor: where the axis is split.
+        gain: bytes at the peak that two parts would save, by formula (2) of the paper; what leaves the region
+            whole is not counted as saved.
+        shared: bytes that each part adds into, whole: gradients of weights and the like.
+        source: where it comes from.
+    """
+
+    axis: str
+    length: int
+    runs: tuple[Run, ...]
+    anchor: Anchor
+    gain: int
+    shared: int
+    source: Source
+
+
+def candidates(
+    graph: Graph, hot: Set[Value], axes: Iterable[Component], *, levels: int = LEVELS, most: int = AXES
+) -> tuple[Candidate, ...]:
+    """Return regions that could be split, those that gain most first.
+
+    Args:
+        graph: the program, prepared.
+        hot: storages that live at the peak.
+        axes: the axes of the program.
+        levels: bands of scores in which dominators are looked for.
+        most: how many axes are looked at.
+    """
+    ground = Ground(graph)
+    found: dict[tuple[Run, ...], Candidate] = {}
+    plain = {node.id: 0 for node in graph.nodes if node.origin.phase != "update"}
+    parts = stretches(graph, ground.reach)
+    for component in _hottest(graph, hot, axes)[:most]:
+        for candidate in _of_axis(ground, hot, component, plain, parts, levels):
+            known = found.get(candidate.runs)
+            if known is None or candidate.gain > known.gain:
+                found[candidate.runs] = candidate
+    return tuple(sorted(found.values(), key=lambda item: (-item.gain, item.axis, item.runs)))
+
+
+def _hottest(graph: Graph, hot: Set[Value], axes: Iterable[Component]) -> list[Component]:
+    """Axes by the bytes at the peak that run along them."""
+    sized = []
+    for component in axes:
+        storages = {graph.storage(value) for value, _ in component.members} & hot
+        nbytes = sum(graph.nbytes(value) for value in storages if value.node in graph.node)
+        if nbytes and component.length > 1:
+            sized.append((nbytes, component))
+    return [component for _, component in sorted(sized, key=lambda item: (-item[0], item[1].name))]
+
+
+def _of_axis(
+    ground: Ground,
+    hot: Set[Value],
+    component: Component,
+    plain: Mapping[int, int],
+    parts: tuple[Stretch, ...],
+    levels: int,
+) -> Iterator[Candidate]:
+    seen: set[frozenset[int]] = set()
+    tensors = _hot_members(ground.graph, hot, component)
+    for vertex in tensors[:HOT]:
+        if not any(vertex[0].node in ids for ids in seen):
+            made = _grown(ground, hot, component, plain, vertex, "hot")
+            if made is not None:
+                seen.add(frozenset(run.node for run in made.runs))
+                yield made
+    for nodes in dominators(ground.graph, ground.reach, hot, component, levels):
+        allowed = {ident: 0 for ident in nodes if ident in plain}
+        yield from _first(ground, hot, component, allowed, "dominator")
+    for stretch in parts:
+        yield from _first(ground, hot, component, stretch.k_of, "stretch")
+
+
+def _first(
+    ground: Ground, hot: Set[Value], component: Component, allowed: Mapping[int, int], source: Source
+) -> Iterator[Candidate]:
+    """The region grown inside some nodes from the largest tensor that they make along an axis."""
+    graph = ground.graph
+    members = [v for v in component.members if v[0].node in allowed and not allowed[v[0].node]]
+    if members:
+        largest = max(members, key=lambda v: (graph.nbytes(v[0]), -v[0].node))
+        made = _grown(ground, hot, component, allowed, largest, source)
+        if made is not None:
+            yield made
+
+
+def _hot_members(graph: Graph, hot: Set[Value], component: Component) -> list[Vertex]:
+    """Factors of hot tensors that nodes make along an axis, the largest first."""
+    found = [v for v in component.members if v[0] in hot and v[0].node in graph.node]
+    return sorted(found, key=lambda v: (-graph.nbytes(v[0]), v[0].node, v[1]))
+
+
+def _grown(
+    ground: Ground,
+    hot: Set[Value],
+    component: Component,
+    k_of: Mapping[int, int],
+    anchor: Vertex,
+    source: Source,
+) -> Candidate | None:
+    growth = Growth(ground, k_of)
+    growth.grow(anchor)
+    growth.settle(anchor[0].node)
+    ids = list(steps(ground.graph, growth.inside))
+    if anchor[0].node not in growth.inside or not ids or all(k_of[ident] for ident in ids):
+        return None
+    gain, shared = _gain(growth, hot)
+    runs = tuple(sorted(Run(ident, k_of[ident]) for ident in ids))
+    return Candidate(component.name, component.length, runs, anchor_of(anchor), gain, shared, source)
+
+
+def _gain(growth: Growth, hot: Set[Value]) -> tuple[int, int]:
+    """Bytes at the peak that two parts save, and bytes that are added into."""
+    graph, given = growth.ground.graph, growth.ground.given
+    saved = shared = 0
+    inputs: set[Value] = set()
+    for ident in growth.inside:
+        node = graph.node[ident]
+        outs = set() if growth.k_of[ident] else set(outputs_of(graph, node, growth.inside, given))
+        for value in node.outputs:
+            state = growth.states[value]
+            if value in outs:
+                shared += graph.nbytes(value) if isinstance(state, Partial) else 0
+            elif value in hot and isinstance(state, Factor):
+                saved += graph.nbytes(value) // 2
+        inputs.update(graph.storage(v) for v in node.inputs if v.node not in growth.inside)
+    held = sum(graph.nbytes(value) for value in inputs if value not in hot and value.node in graph.node)
+    return saved - held, shared

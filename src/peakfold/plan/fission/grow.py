@@ -1,0 +1,253 @@
+"""A region grown from one place: every neighbour that can be split along with it."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from peakfold.ir.graph import Graph, Node, Value
+from peakfold.ir.regions import why_not_inside
+from peakfold.ops.links import Factor, Links, links_of
+from peakfold.plan.fission.assign import RefusedError, outputs_of, returned, transfer
+from peakfold.plan.fission.dims import Vertex, joints
+from peakfold.plan.fission.reach import Reach
+from peakfold.plan.fission.states import Partial, State
+
+MAX_DROPS = 64
+
+Spots = tuple[Vertex, ...]
+"""Factors of operands and outputs along one axis of a node."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A graph, and what growing needs to know of it once.
+
+    Attributes:
+        graph: the program.
+    """
+
+    graph: Graph
+
+    @cached_property
+    def links(self) -> Mapping[int, Links]:
+        """Links by id of the node."""
+        return {node.id: links_of(self.graph, node) for node in self.graph.nodes}
+
+    @cached_property
+    def reads(self) -> Mapping[int, tuple[Value, ...]]:
+        """What each node reads, by its id."""
+        return {node.id: node.inputs for node in self.graph.nodes}
+
+    @cached_property
+    def values(self) -> Mapping[int, tuple[Value, ...]]:
+        """What each node reads and makes, by its id, without repeats."""
+        return {node.id: tuple(dict.fromkeys((*node.inputs, *node.outputs))) for node in self.graph.nodes}
+
+    @cached_property
+    def spots(self) -> Mapping[int, tuple[Spots, ...]]:
+        """Where each axis of a node runs, by the node's id."""
+        return {
+            node.id: tuple(joint.slots for joint in joints(self.graph, node, self.links[node.id]))
+            for node in self.graph.nodes
+        }
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Ancestors and descendants."""
+        return Reach.of(self.graph)
+
+    @cached_property
+    def never(self) -> frozenset[int]:
+        """Ids of the nodes that no region may have runs of; views are decided by what is around them."""
+        return frozenset(n.id for n in self.graph.nodes if not n.is_view and why_not_inside(n))
+
+    @cached_property
+    def given(self) -> frozenset[Value]:
+        """What the program returns."""
+        return returned(self.graph)
+
+    @cached_property
+    def around(self) -> Mapping[Value, tuple[int, ...]]:
+        """Ids of the nodes that make or read each value."""
+        made = {value: (node.id,) for node in self.graph.nodes for value in node.outputs}
+        users = self.graph.users
+        return {value: (*made.get(value, ()), *users.get(value, ())) for value in {**made, **users}}
+
+
+@dataclass
+class Growth:
+    """A region while it grows.
+
+    Attributes:
+        ground: what it grows on.
+        k_of: run of each node that may be in it, by id.
+        inside: nodes in it.
+        states: of every value that it reads or makes.
+    """
+
+    ground: Ground
+    k_of: Mapping[int, int]
+    inside: set[int] = field(default_factory=set)
+    states: dict[Value, State] = field(default_factory=dict)
+
+    def grow(self, anchor: Vertex) -> None:
+        """Add all that can be split along with one factor, what is nearest first."""
+        self.states[anchor[0]] = anchor[1]
+        waiting = deque(self._near(anchor[0]))
+        queued = set(waiting)
+        tried: dict[int, int] = {}
+        values, states = self.ground.values, self.states
+        while waiting:
+            ident = waiting.popleft()
+            queued.discard(ident)
+            node = self.ground.graph.node[ident]
+            known = sum(value in states for value in values[ident])
+            if tried.get(ident) == known or ident in self.ground.never:
+                continue
+            tried[ident] = known
+            if self._add(node):
+                near = (self._near(value) for value in values[ident] if states[value] is not None)
+                fresh = dict.fromkeys(k for ids in near for k in ids if k not in queued)
+                waiting.extend(k for k in fresh if k not in self.inside)
+                queued.update(fresh)
+
+    def _near(self, value: Value) -> list[int]:
+        return [ident for ident in self.ground.around.get(value, ()) if ident in self.k_of]
+
+    def _add(self, node: Node) -> bool:
+        """Add a node where its operands can stand as it needs them, and what it makes as others read it."""
+        wanted = self._wanted(node.id)
+        if wanted is None:
+            return False
+        try:
+            made = transfer(node, self.ground.links[node.id], wanted, _factors(node, wanted))
+        except RefusedError:
+            return False
+        if all(state is None for state in made):
+            return False
+        states = dict(zip(node.outputs, made, strict=True))
+        if any(self.states.get(value, state) != state for value, state in states.items()):
+            return False
+        self.states |= {value: wanted[value] for value in self.ground.reads[node.id]} | states
+        self.inside.add(node.id)
+        return True
+
+    def _wanted(self, ident: int) -> dict[Value, State] | None:
+        """The states in which a node reads its operands, from those of its values that are known."""
+        own, reads = self.states, self.ground.reads[ident]
+        known = {value: own[value] for value in self.ground.values[ident] if value in own}
+        for spots in self.ground.spots[ident]:
+            held = ((slot, known.get(value)) for value, slot in spots)
+            places = {slot.place(state) for slot, state in held if isinstance(state, Factor)}
+            place = next(iter(places)) if len(places) == 1 else None
+            if place is None:
+                continue
+            wanted: dict[Value, State] = {value: known.get(value) for value in reads}
+            wanted |= {value: slot.within(place) for value, slot in spots}
+            return wanted if all(wanted[v] == known[v] for v in reads if v in known) else None
+        if any(isinstance(known.get(value), Partial) for value in reads):
+            return {value: known.get(value) for value in reads}
+        return None
+
+    def settle(self, anchor: int) -> None:
+        """Drop what keeps it from being a region: the part around one node stays."""
+        for _ in range(MAX_DROPS):
+            drop = self._between(anchor) or self._useless() or self._apart_from(anchor)
+            if not drop:
+                return
+            self.inside -= drop
+
+    def first(self) -> list[int]:
+        """Return the nodes of which it has run 0."""
+        return [ident for ident in self.inside if not self.k_of[ident]]
+
+    def _between(self, anchor: int) -> set[int]:
+        """Nodes to drop because something outside must run between them."""
+        reach = self.ground.reach
+        first = self.first()
+        after = reach.descendants(first) & ~reach.mask(first)
+        outside = {
+            value.node
+            for ident in self.inside
+            for value in self.ground.reads[ident]
+            if value.node in reach.place and value.node not in self.inside
+        }
+        bad = sorted(ident for ident in outside if after >> reach.place[ident] & 1)
+        if not bad:
+            return set()
+        return self._apart(bad, anchor)
+
+    def _apart_from(self, anchor: int) -> set[int]:
+        """Nodes that no chain of values made inside joins to the anchor."""
+        graph = self.ground.graph
+        seen, waiting = {anchor}, [anchor]
+        while waiting:
+            node = graph.node[waiting.pop()]
+            near = [value.node for value in node.inputs]
+            near += [user for value in node.outputs for user in graph.users.get(value, ())]
+            fresh = [ident for ident in near if ident in self.inside and ident not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return self.inside - seen
+
+    def _apart(self, bad: list[int], anchor: int) -> set[int]:
+        reach = self.ground.reach
+        at = reach.place[anchor]
+        dropped = 0
+        mine = reach.mask(self.inside)
+        for ident in bad:
+            place = reach.place[ident]
+            earlier, later = reach.before[place] & mine, reach.after[place] & mine
+            if place != at and reach.before[at] >> place & 1:
+                dropped |= earlier
+            elif reach.after[at] >> place & 1:
+                dropped |= later
+            else:
+                dropped |= earlier if earlier.bit_count() <= later.bit_count() else later
+        return set(reach.members(dropped))
+
+    def _useless(self) -> set[int]:
+        """Nodes that read a sum of parts from outside, make what nothing reads, or a whole for others."""
+        graph, given = self.ground.graph, self.ground.given
+        drop: set[int] = set()
+        for ident in self.inside:
+            node = graph.node[ident]
+            if any(v.node not in self.inside and isinstance(self.states[v], Partial) for v in node.inputs):
+                drop.add(ident)
+            elif self.k_of[ident]:
+                if not any(user in self.inside for v in node.outputs for user in graph.users.get(v, ())):
+                    drop.add(ident)
+            elif not node.is_view:
+                outs = outputs_of(graph, node, self.inside, given)
+                if any(self.states[value] is None and _has_elements(graph, value) for value in outs):
+                    drop.add(ident)
+        return drop | self._loose_views()
+
+    def _loose_views(self) -> set[int]:
+        """Views that no node of the region is before, or none after."""
+        graph = self.ground.graph
+        drop: set[int] = set()
+        for ident in self.inside:
+            node = graph.node[ident]
+            if not node.is_view:
+                continue
+            before = any(value.node in self.inside for value in node.inputs)
+            after = any(user in self.inside for v in node.outputs for user in graph.users.get(v, ()))
+            if not before or not after:
+                drop.add(ident)
+        return drop
+
+
+def _factors(node: Node, states: Mapping[Value, State]) -> dict[Value, Factor]:
+    found = ((value, states.get(value)) for value in node.outputs)
+    return {value: state for value, state in found if isinstance(state, Factor)}
+
+
+def _has_elements(graph: Graph, value: Value) -> bool:
+    return graph.tensor_type(value).numel > 0
+
+
+def steps(graph: Graph, ids: set[int]) -> Iterator[int]:
+    """Yield those of some nodes that are runs: neither views nor numbers of the host, in program order."""
+    return (node.id for node in graph.nodes if node.id in ids and not node.is_view and not node.is_host)

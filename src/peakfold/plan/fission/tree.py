@@ -1,0 +1,166 @@
+"""The fission tree: which regions could be split, which are, and the moves between such states [MAGIS, 4.3].
+
+A state is one number of parts for each candidate; 1 is disabled. Enabled regions nest or are disjoint.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from peakfold.ir.plan import Region
+from peakfold.plan.fission.candidates import Candidate
+
+Parts = tuple[int, ...]
+Kind = Literal["enable", "lift", "disable", "mutate", "choose", "nest"]
+
+CHOICES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of parts that are chosen directly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A step from one state to another.
+
+    Attributes:
+        kind: what it does.
+        index: of the candidate that it is about.
+        parts: the state after it.
+    """
+
+    kind: Kind
+    index: int
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Candidates, nested by inclusion of their runs.
+
+    Attributes:
+        candidates: the nodes of the tree.
+    """
+
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def disabled(self) -> Parts:
+        """The state in which nothing is split."""
+        return (1,) * len(self.candidates)
+
+    @cached_property
+    def masks(self) -> tuple[int, ...]:
+        """Runs of each candidate, as bits."""
+        number: dict[object, int] = {}
+        found = []
+        for candidate in self.candidates:
+            mask = 0
+            for run in candidate.runs:
+                mask |= 1 << number.setdefault(run, len(number))
+            found.append(mask)
+        return tuple(found)
+
+    @cached_property
+    def parent(self) -> tuple[int | None, ...]:
+        """The smallest candidate that has all runs of each one and more."""
+        return tuple(self._parent(index) for index in range(len(self.candidates)))
+
+    def _parent(self, index: int) -> int | None:
+        mine = self.masks[index]
+        above = [k for k, mask in enumerate(self.masks) if mask != mine and mine & mask == mine]
+        return min(above, key=lambda k: (self.masks[k].bit_count(), k), default=None)
+
+    def is_within(self, inner: int, outer: int) -> bool:
+        """Whether all runs of one candidate are of another one, which has more."""
+        mine, theirs = self.masks[inner], self.masks[outer]
+        return mine != theirs and mine & theirs == mine
+
+    def fits(self, index: int, parts: Parts) -> bool:
+        """Whether a candidate nests with or is disjoint from all that are enabled."""
+        mine = self.masks[index]
+        for other, count in enumerate(parts):
+            if count > 1 and other != index:
+                common = mine & self.masks[other]
+                nested = self.is_within(index, other) or self.is_within(other, index)
+                if common and not (nested and self._nests(index, other)):
+                    return False
+        return True
+
+    def _nests(self, one: int, other: int) -> bool:
+        """Whether the inner of two nested candidates can be named in a part of the outer: by first runs."""
+        inner = one if self.is_within(one, other) else other
+        outer = other if inner == one else one
+        first = all(run.k == 0 for run in self.candidates[inner].runs)
+        return first and self.candidates[inner].axis != self.candidates[outer].axis
+
+    def moves(self, parts: Parts) -> Iterator[Move]:
+        """Yield the moves from a state: those of the paper, nesting, and a direct choice of the parts."""
+        for index, candidate in enumerate(self.candidates):
+            if parts[index] > 1:
+                yield from self._of_enabled(index, candidate, parts)
+            elif self.fits(index, parts):
+                nested = any(count > 1 and self.is_within(index, k) for k, count in enumerate(parts))
+                yield Move("nest" if nested else "enable", index, _with(parts, index, first_parts(candidate)))
+
+    def _of_enabled(self, index: int, candidate: Candidate, parts: Parts) -> Iterator[Move]:
+        inner = [k for k, count in enumerate(parts) if count > 1 and self.is_within(k, index)]
+        outer = [k for k, count in enumerate(parts) if count > 1 and self.is_within(index, k)]
+        off = _with(parts, index, 1)
+        if not inner:
+            yield Move("disable", index, off)
+        above = self.parent[index]
+        if above is not None and not outer and self.fits(above, off):
+            yield Move("lift", above, _with(off, above, first_parts(self.candidates[above])))
+        further = next_parts(candidate, parts[index])
+        if further is not None:
+            yield Move("mutate", index, _with(parts, index, further))
+        for count in choices(candidate.length):
+            if count not in (parts[index], further):
+                yield Move("choose", index, _with(parts, index, count))
+
+    def regions(self, parts: Parts) -> tuple[tuple[int, Region], ...]:
+        """Return the outermost enabled regions with their indices, those inside them left out."""
+        on = [index for index, count in enumerate(parts) if count > 1]
+        top = [k for k in on if not any(self.is_within(k, other) for other in on)]
+        return tuple((k, region_of(self.candidates[k], parts[k])) for k in top)
+
+    def inside(self, parts: Parts, outer: int) -> Parts:
+        """Return the state of what is nested in an enabled region."""
+        return tuple(count if self.is_within(index, outer) else 1 for index, count in enumerate(parts))
+
+
+def region_of(candidate: Candidate, parts: int) -> Region:
+    """Return the region of a plan that a candidate is."""
+    return Region(candidate.axis, parts, candidate.runs, None, candidate.anchor)
+
+
+def choices(length: int) -> Sequence[int]:
+    """Return the numbers of parts that are worth a try for a length: those that come out, and the length.
+
+    Example:
+        >>> list(choices(12)), list(choices(7))
+        ([2, 3, 4, 6, 12], [2, 3, 4, 7])
+    """
+    return [n for n in sorted({*CHOICES, length}) if 2 <= n <= length and _comes_out(length, n)]
+
+
+def first_parts(candidate: Candidate) -> int:
+    """Return the number of parts with which a region is enabled: the least that divides, or 2."""
+    length = candidate.length
+    return next((n for n in choices(length) if not length % n and n < length), 2)
+
+
+def next_parts(candidate: Candidate, parts: int) -> int | None:
+    """Return the next divisor of the length; None where there is none."""
+    length = candidate.length
+    return next((n for n in range(parts + 1, length + 1) if not length % n), None)
+
+
+def _comes_out(length: int, parts: int) -> bool:
+    """Whether parts of one size, the last smaller, are so many."""
+    size = -(-length // parts)
+    return -(-length // size) == parts
+
+
+def _with(parts: Parts, index: int, count: int) -> Parts:
+    return (*parts[:index], count, *parts[index + 1 :])
