@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from peakfold.plan.schedule.arrays import Tables
+from peakfold.plan.schedule.arrays import Flags, Tables
 from peakfold.plan.schedule.chains import chain
 
 Live = frozenset[int]
@@ -54,6 +54,27 @@ def peak_bound(tables: Tables, effort: int = 20_000) -> int:
     best = max(end, rough[0][0])
     for _, step in rough[:DEEP]:
         best = max(best, game.reach(step, effort // (2 * DEEP)))
+    return best
+
+
+def offload_bound(tables: Tables, moved: Flags) -> int:
+    """Return bytes that no program stays below where some graph inputs may wait on the host meanwhile.
+
+    Before the first step and after the last all inputs are there, with what is returned. While a step
+    runs, its operands, its outputs and its workspace are, and the inputs that never move.
+
+    Args:
+        tables: the graph.
+        moved: the storages of inputs that may be away.
+    """
+    game = _Game(tables)
+    away = int(tables.nbytes[moved].sum())
+    begin = tables.operand_begin
+    best = tables.resident + sum(game.sizes[v] for v in game.returned)
+    for step in range(tables.steps):
+        reads = tables.operands[begin[step] : begin[step + 1]]
+        there = int(tables.nbytes[reads][moved[reads]].sum())
+        best = max(best, game.cost(frozenset(), step) - away + there)
     return best
 
 

@@ -132,23 +132,23 @@ class Places:
         read = places[following]
         if isinstance(self.steps[read], Free) or self.makes(read, gap.value):
             return None
-        out = self._after(started)
+        out = self.behind(started)
         gone = max(out, self.first.get(gap.gone, read))
         back = min(read, self.first.get(gap.fetch, read))
         made = [at for at in places[:following] if self.makes(at, gap.value)]
-        if made and self._over_an_input(made[-1], gap.value):
+        if made and self.over_an_input(made[-1], gap.value):
             return None
         buffer = Buffer(gap.value, len(made) - 1 if made else 0)
         return Trip(buffer, out, gone, back, read) if gone < back else None
 
-    def _over_an_input(self, at: int, value: Value) -> bool:
+    def over_an_input(self, at: int, value: Value) -> bool:
         """Whether a step writes a value into the bytes of a graph input, which it is there to replace."""
         step = self.steps[at]
         reuses = step.reuses if isinstance(step, Compute) else ()
         return any(reuse.kind == "update" and reuse.output == value.index for reuse in reuses)
 
-    def _after(self, at: int) -> int:
-        """The place behind a step and what it gives back."""
+    def behind(self, at: int) -> int:
+        """Return the place behind a step and what it gives back."""
         at += 1
         while 0 < at < len(self.steps) and isinstance(self.steps[at], Free | Commit):
             at += 1
