@@ -67,6 +67,18 @@ def but_last_two(call: Call) -> Links:
     return Links(axes, (frozenset({0}),))
 
 
+def prelu(call: Call) -> Links:
+    """Links of ``prelu(x, weight)``: one weight, or one for each place of dimension 1."""
+    dims = len(call.out())
+    axes = list(broadcast(call, (0,), [dim for dim in range(dims) if dim != 1]))
+    if dims > 1:
+        weights = call.operand(1)
+        single = weights is None or call.shape(weights) in ((), (1,))
+        places = ((0, 1),) if single else ((0, 1), (1, 0))
+        axes.append(axis(slots(call, *places), outs(call, (0, 1)), None))
+    return Links(long(axes))
+
+
 def layer_norm(call: Call) -> Links:
     """Links of ``native_layer_norm(x, normalized, weight, bias, eps)``."""
     dims = len(call.shape(0)) - len(call.numbers(1))
@@ -198,7 +210,6 @@ def attention(call: Call) -> Links:
     ]
     if not call.arg(4, False) and call.keyword("attn_mask") is None:
         axes.append(axis(slots(call, (0, 2)), outs(call, (0, 2), (1, 2)), None))
-    axes.append(axis(slots(call, (2, 3)), outs(call, (0, 3)), None))
     return Links(long(axes)) if call.keyword("attn_mask") is None else Links(long(axes[:1]))
 
 
@@ -227,7 +238,10 @@ def nll_forward(call: Call) -> Links | None:
     dims = _nll_dims(call, 1)
     if call.number(3) == SUM:
         return Links(long([axis(slots(call, (0, dim), (1, at)), ()) for dim, at in dims]))
-    axes = [axis(slots(call, (0, dim), (1, at)), outs(call, (0, at)), None) for dim, at in dims]
+    axes = [
+        Axis(tuple(slots(call, (0, dim), (1, at))), tuple(outs(call, (0, at))), None, frozenset({1}))
+        for dim, at in dims
+    ]
     return Links(long(axes))
 
 

@@ -27,7 +27,7 @@ POINTWISE = _named(
     " clamp clamp_max clamp_min cos cosh digamma elu eq erf erfc erfinv exp exp2 expm1 floor fmax fmin fmod"
     " floor_divide ge gelu gt hardsigmoid hardswish hardtanh hypot isfinite isinf isnan le leaky_relu lerp"
     " lgamma log log10 log1p log2 log_sigmoid_forward logaddexp logical_and logical_not logical_or"
-    " logical_xor logit lt maximum minimum mish nan_to_num ne pow prelu reciprocal relu relu6"
+    " logical_xor logit lt maximum minimum mish nan_to_num ne pow reciprocal relu relu6"
     " remainder round rsqrt rsub selu sgn sigmoid sign silu sin sinc sinh softplus sqrt square tan tanh"
     " threshold trunc xlogy addcdiv addcmul isneginf isposinf copysign"
     " bitwise_left_shift bitwise_right_shift",
@@ -50,6 +50,8 @@ TABLE: Mapping[str, Rule] = {
     "mul": pointwise(linear=((0,), (1,))),
     "where": pointwise(linear=((1, 2),)),
     "copy": pointwise(linear=((1,),)),
+    "prelu": special.prelu,
+    "_prelu_kernel": pointwise(),
     "masked_fill": special.masked_fill,
     "_to_copy": special.to_copy,
     **_named("full_like zeros_like ones_like empty_like", pointwise()),
@@ -94,7 +96,8 @@ TABLE: Mapping[str, Rule] = {
     "all": reduction("all"),
     "any": reduction("any"),
     "prod": reduction("prod"),
-    **_named("var std var_mean std_mean logsumexp argmax argmin linalg_vector_norm norm", reduction(None)),
+    **_named("var std var_mean std_mean logsumexp argmax argmin", reduction(None)),
+    "linalg_vector_norm": reduction(None, dims=2, keep=3),
     "cumsum": pointwise(but=1, linear=((0,),)),
     "cumprod": pointwise(but=1),
     "sort": pointwise(but=1),
