@@ -1,0 +1,352 @@
+"""Given regions and limits: plans of all bodies and of the outer graph together.
+
+To the outer graph a region is one node, whose seconds and workspace are those of the point that is chosen on
+the front of its body. A price, seconds a byte, chooses on all fronts at once; the outer graph is planned with
+these choices; then each region takes the fastest point that fits what the outer plan leaves free while it
+runs. Prices between those that choose the fastest and the smallest points everywhere are tried.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import numpy as np
+
+from peakfold.cost.costs import Costs
+from peakfold.errors import InfeasibleError
+from peakfold.ir.graph import Graph
+from peakfold.ir.plan import Compute, Plan, Region
+from peakfold.plan.fission.axes import Axes
+from peakfold.plan.fission.derive import derive
+from peakfold.plan.fission.derived import Body, Derived
+from peakfold.plan.fission.prepare import prepare
+from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned, with_loops
+from peakfold.plan.schedule import planner
+from peakfold.plan.schedule.arrays import tabulate
+from peakfold.plan.schedule.bound import peak_bound
+from peakfold.plan.schedule.lower import lower_tables
+from peakfold.plan.schedule.simulate import simulate_tables
+
+POINTS = 10
+"""Points that are asked for on the front of a body."""
+NESTED = 3
+"""Points of a body that the one around it chooses from."""
+PRICES = 6
+"""Prices of a byte that are tried."""
+SHARE = 0.5
+"""Of the time, for the fronts of bodies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to run a body.
+
+    Attributes:
+        workspace: most bytes of a part beyond operands and results.
+        seconds: of all parts.
+        region: the region with the plan of its body.
+    """
+
+    workspace: int
+    seconds: float
+    region: Region
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A plan with regions, and what it comes to.
+
+    Attributes:
+        plan: for the graph that was given.
+        peak_bytes: predicted most bytes at once.
+        seconds: predicted time of one step.
+        states: number of plans that were decoded.
+    """
+
+    plan: Plan
+    peak_bytes: int
+    seconds: float
+    states: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long is searched.
+
+    Attributes:
+        time_budget: seconds for everything.
+        iterations: proposals for each search of one graph, after which it stops; the result then depends
+            on the seed only. None where time alone ends it.
+        seed: of the random stream.
+    """
+
+    time_budget: float = 10.0
+    iterations: int | None = None
+    seed: int = 0
+
+
+@dataclass
+class Solver:
+    """Solves regions of one graph after another set of regions; what it knows of bodies is kept.
+
+    Attributes:
+        graph: the program as captured.
+        costs_of: gives the costs of a graph.
+        effort: how long is searched.
+        axes: of the graphs seen.
+    """
+
+    graph: Graph
+    costs_of: CostsOf
+    effort: Effort = field(default_factory=Effort)
+    axes: Axes = field(default_factory=Axes)
+
+    def __post_init__(self) -> None:
+        self.prepared = prepare(self.graph)
+        self.states = 0
+        self._fronts: dict[tuple[str, tuple[Region, ...]], tuple[Choice, ...]] = {}
+
+    def solve(
+        self, regions: Sequence[Region], *, memory: int | None = None, latency: float | None = None
+    ) -> Solved:
+        """Return the best plan with these regions: their own plans, where they have any, are replaced.
+
+        Args:
+            regions: of the prepared graph; nested ones in the plan of the region around them.
+            memory: most bytes at once; time is then least.
+            latency: most seconds of a step; the peak is then least. Without either, time is.
+
+        Raises:
+            PlanError: a region is none.
+            InfeasibleError: no plan within the limits was found.
+        """
+        derived = derive(self.prepared, regions, self.axes) if regions else Derived(self.graph, {})
+        share = self.effort.time_budget * SHARE / max(len(derived.bodies), 1)
+        fronts = {ident: self.front(body, share) for ident, body in derived.bodies.items()}
+        goal = _Goal(memory, latency)
+        best: _Tried | None = None
+        failed: InfeasibleError | None = None
+        for picked in _picks(fronts, PRICES):
+            try:
+                tried = self._outer(derived, fronts, picked, goal)
+            except InfeasibleError as error:
+                failed = failed if failed is not None and _lowest(failed) <= _lowest(error) else error
+                continue
+            best = tried if best is None or goal.score(tried) < goal.score(best) else best
+        if best is None:
+            assert failed is not None
+            raise failed
+        return Solved(
+            plan=replace(
+                best.plan,
+                graph=self.graph.digest,
+                regions=tuple(choice.region for choice in best.picked.values()),
+            ),
+            peak_bytes=best.peak,
+            seconds=best.seconds,
+            states=self.states,
+        )
+
+    def nest(self, plan: Plan) -> Nest:
+        """Return what a plan for the graph comes to, step by step."""
+        found = derive(self.prepared, plan.regions, self.axes) if plan.regions else Derived(self.graph, {})
+        return planned(found, outer_plan(plan, found), self.costs_of)
+
+    # --- bodies ---
+
+    def front(self, body: Body, seconds: float) -> tuple[Choice, ...]:
+        """Return the ways to run a body, from the fastest to the smallest: less workspace takes more time."""
+        regions = body.region.plan.regions if body.region.plan is not None else ()
+        key = (body.part.digest, (replace(body.region, plan=None), *regions))
+        if key not in self._fronts:
+            self._fronts[key] = tuple(_pareto(self._choices(body, seconds)))
+        return self._fronts[key]
+
+    def _choices(self, body: Body, seconds: float) -> Iterator[Choice]:
+        """Yield points of the body's own front, for each of a few choices inside it."""
+        inner = {ident: _few(self.front(one, seconds / 2)) for ident, one in body.derived.bodies.items()}
+        ways = list(_together(inner))
+        costs = self.costs_of(body.graph)
+        for way in ways:
+            yield from self._points(body, _priced(body.graph, costs, way), way, seconds / len(ways))
+
+    def _points(
+        self, body: Body, costs: Costs, way: Mapping[int, Choice], seconds: float
+    ) -> Iterator[Choice]:
+        tables = tabulate(body.graph, costs)
+        plain = simulate_tables(tables, lower_tables(tables, Plan(body.graph.digest)), costs.link)
+        least = max(peak_bound(tables) - tables.resident, 1)
+        spread = np.geomspace(max(plain.peak - tables.resident, 1), least, POINTS)
+        found = planner.optimize_front(
+            body.graph,
+            costs,
+            budgets=[tables.resident + int(nbytes) for nbytes in spread],
+            time_budget=seconds,
+            iterations=self.effort.iterations,
+            seed=self.effort.seed,
+        )
+        self.states += found.states
+        for point in found.points:
+            if point is not None:
+                plan = replace(
+                    point.plan,
+                    graph=body.part.digest,
+                    regions=tuple(choice.region for choice in way.values()),
+                )
+                own = None if plan == Plan(body.part.digest) else plan
+                yield Choice(
+                    point.peak_bytes - tables.resident,
+                    body.parts * point.seconds,
+                    replace(body.region, plan=own),
+                )
+
+    # --- outside ---
+
+    def _outer(
+        self,
+        derived: Derived,
+        fronts: Mapping[int, tuple[Choice, ...]],
+        picked: Mapping[int, Choice],
+        goal: "_Goal",
+    ) -> "_Tried":
+        """Plan the outer graph with a choice for each body; then let each body take what is left free."""
+        costs = _priced(derived.graph, self._outer_costs(derived), picked)
+        found = planner.optimize(
+            derived.graph,
+            costs,
+            memory=goal.memory,
+            latency=goal.latency,
+            time_budget=self.effort.time_budget * (1 - SHARE) / PRICES,
+            iterations=self.effort.iterations,
+            seed=self.effort.seed,
+        )
+        self.states += found.states
+        tables = tabulate(derived.graph, costs)
+        timeline = simulate_tables(tables, lower_tables(tables, found.plan), costs.link)
+        free = dict.fromkeys(picked, goal.memory if goal.memory is not None else found.peak_bytes)
+        for row, step in enumerate(timeline.steps):
+            if isinstance(step, Compute) and step.run.node in picked:
+                others = timeline.during[row] - timeline.workspace[row]
+                limit = goal.memory if goal.memory is not None else found.peak_bytes
+                free[step.run.node] = min(free[step.run.node], limit - others)
+        taken = {
+            ident: next((c for c in fronts[ident] if c.workspace <= free[ident]), choice)
+            for ident, choice in picked.items()
+        }
+        costs = _priced(derived.graph, self._outer_costs(derived), taken)
+        tables = tabulate(derived.graph, costs)
+        timeline = simulate_tables(tables, lower_tables(tables, found.plan), costs.link)
+        return _Tried(found.plan, taken, timeline.peak, timeline.seconds)
+
+    def _outer_costs(self, derived: Derived) -> Costs:
+        return self.costs_of(derived.graph)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    plan: Plan
+    picked: Mapping[int, Choice]
+    peak: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    memory: int | None
+    latency: float | None
+
+    def score(self, tried: _Tried) -> tuple[float, float]:
+        if self.memory is None and self.latency is not None:
+            return float(tried.peak), tried.seconds
+        return tried.seconds, float(tried.peak)
+
+
+def solve(
+    graph: Graph,
+    regions: Sequence[Region],
+    costs_of: CostsOf,
+    *,
+    memory: int | None = None,
+    latency: float | None = None,
+    effort: Effort | None = None,
+) -> Solved:
+    """Return the best plan of a graph with these regions; see `Solver.solve`.
+
+    Args:
+        graph: the program as captured.
+        regions: of `prepare` of it.
+        costs_of: gives the costs of a graph.
+        memory: most bytes at once.
+        latency: most seconds of a step.
+        effort: how long is searched.
+
+    Raises:
+        PlanError: a region is none.
+        InfeasibleError: no plan within the limits was found.
+    """
+    return Solver(graph, costs_of, effort or Effort()).solve(regions, memory=memory, latency=latency)
+
+
+def _lowest(error: InfeasibleError) -> float:
+    return float(error.lowest_peak_bytes) if error.lowest_peak_bytes is not None else np.inf
+
+
+def _pareto(choices: Iterator[Choice]) -> Iterator[Choice]:
+    """Yield what is neither slower nor larger than another one, the fastest first."""
+    least = None
+    for choice in sorted(choices, key=lambda c: (c.seconds, c.workspace)):
+        if least is None or choice.workspace < least:
+            least = choice.workspace
+            yield choice
+
+
+def _few(front: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    picks = sorted({round(i) for i in np.linspace(0, len(front) - 1, min(NESTED, len(front)))})
+    return tuple(front[i] for i in picks)
+
+
+def _together(fronts: Mapping[int, tuple[Choice, ...]]) -> Iterator[dict[int, Choice]]:
+    """Yield a choice for each of some loops: all combinations of one loop, else the same place in all."""
+    if len(fronts) <= 1:
+        yield from (dict(zip(fronts, picked, strict=True)) for picked in product(*fronts.values()))
+        return
+    for place in range(NESTED):
+        yield {ident: front[min(place, len(front) - 1)] for ident, front in fronts.items()}
+
+
+def _picks(fronts: Mapping[int, tuple[Choice, ...]], count: int) -> Iterator[dict[int, Choice]]:
+    """Yield the choices that prices of a byte make, from none at all to one that makes all smallest."""
+    seen: list[tuple[int, ...]] = []
+    for price in _prices(fronts, count):
+        at = tuple(_cheapest(front, price) for front in fronts.values())
+        if at not in seen:
+            seen.append(at)
+            yield {ident: front[i] for (ident, front), i in zip(fronts.items(), at, strict=True)}
+
+
+def _prices(fronts: Mapping[int, tuple[Choice, ...]], count: int) -> list[float]:
+    """Return prices at which choices change, thinned: 0, some between, infinity."""
+    found = sorted(
+        (b.seconds - a.seconds) / (a.workspace - b.workspace)
+        for front in fronts.values()
+        for i, a in enumerate(front)
+        for b in front[i + 1 :]
+    )
+    between = (
+        [found[round(i)] * (1 + 1e-9) for i in np.linspace(0, len(found) - 1, count - 2)] if found else []
+    )
+    return [0.0, *between, np.inf]
+
+
+def _cheapest(front: tuple[Choice, ...], price: float) -> int:
+    if price == np.inf:
+        return len(front) - 1
+    return min(range(len(front)), key=lambda i: (front[i].seconds + price * front[i].workspace, i))
+
+
+def _priced(graph: Graph, costs: Costs, choices: Mapping[int, Choice]) -> Costs:
+    """Return costs in which each loop costs what was chosen for it."""
+    whole = with_loops(graph, costs, {})
+    seconds = {**whole.seconds, **{ident: choice.seconds for ident, choice in choices.items()}}
+    workspace = {**whole.workspace, **{ident: choice.workspace for ident, choice in choices.items()}}
+    return replace(whole, seconds=seconds, workspace=workspace)

@@ -1,0 +1,73 @@
+"""The widest region along an axis: everything that can be done in parts, less what would close a circle."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from peakfold.ir.graph import Graph
+from peakfold.ir.plan import Run
+from peakfold.ir.regions import candidates
+from peakfold.plan.fission.assign import Refusal, assign
+from peakfold.plan.fission.dims import Component
+from peakfold.plan.fission.split import within
+
+
+def widest(graph: Graph, axis: Component, of: Iterable[int] | None = None) -> tuple[Run, ...]:
+    """Return the runs of the widest region along an axis that is found by leaving out what is refused.
+
+    A node that cannot be done in parts stays outside, and so does what it needs of the region, or what
+    needs it, whichever is less.
+
+    Args:
+        graph: the program, prepared.
+        axis: the axis.
+        of: ids of the nodes to choose from; all but updates when None.
+    """
+    chosen = candidates(graph) if of is None else tuple(of)
+    phase = {node.id: node.origin.phase for node in graph.nodes}
+    ids = [ident for ident in chosen if of is not None or phase[ident] != "update"]
+    reach = _Reach(graph)
+    while ids:
+        ids = reach.convex(ids)
+        inside = within(graph, [Run(ident) for ident in ids])
+        found = assign(graph, [Run(ident) for ident in inside], axis)
+        if not isinstance(found, Refusal):
+            break
+        if found.node not in ids:
+            return ()
+        ids.remove(found.node)
+    return tuple(Run(ident) for ident in sorted(ids))
+
+
+class _Reach:
+    """Which nodes come before and after which, as bits of whole numbers."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.bit = {node.id: 1 << at for at, node in enumerate(graph.nodes)}
+        self.before: dict[int, int] = {}
+        self.after = dict.fromkeys(self.bit, 0)
+        for node in graph.nodes:
+            makers = {value.node for value in node.inputs} & self.bit.keys()
+            self.before[node.id] = _union(makers, lambda ident: self.before[ident] | self.bit[ident])
+        for node in reversed(graph.nodes):
+            for value in node.inputs:
+                if value.node in self.after:
+                    self.after[value.node] |= self.after[node.id] | self.bit[node.id]
+        self.steps = [node.id for node in graph.nodes if not node.is_view]
+
+    def convex(self, ids: Sequence[int]) -> list[int]:
+        """Return what is left of nodes when nothing outside stands between two of them."""
+        left = set(ids)
+        for ident in self.steps:
+            if ident in left:
+                continue
+            needs = [i for i in left if self.before[ident] & self.bit[i]]
+            feeds = [i for i in left if self.after[ident] & self.bit[i]]
+            if needs and feeds:
+                left.difference_update(needs if len(needs) <= len(feeds) else feeds)
+        return [ident for ident in ids if ident in left]
+
+
+def _union(items: Iterable[int], bits: Callable[[int], int]) -> int:
+    found = 0
+    for item in items:
+        found |= bits(item)
+    return found
