@@ -65,6 +65,22 @@ def compare(original: Sequence[Result], found: Sequence[Result]) -> Difference:
     return Difference(False, error, worst)
 
 
+def distance(exact: Sequence[Result], found: Sequence[Result]) -> float:
+    """Return the largest error of results against the same in a wider precision; random streams do not count.
+
+    Example:
+        >>> exact = [Result("w", "parameter", torch.tensor([1.0, 4.0], dtype=torch.float64))]
+        >>> distance(exact, [Result("w", "parameter", torch.tensor([1.0, 5.0]))])
+        0.25
+    """
+    floors, by_name = _floors(exact), {result.name: result for result in found}
+    compared = [result for result in exact if result.role != "random"]
+    if any(result.name not in by_name for result in compared):
+        return float("inf")
+    pairs = ((r, by_name[r.name].tensor.to(r.tensor.dtype)) for r in compared)
+    return max((error_of(r.tensor, other, floors[r.role]) for r, other in pairs), default=0.0)
+
+
 def _floors(results: Sequence[Result]) -> dict[Role, float]:
     floors: dict[Role, float] = {}
     for result in results:
