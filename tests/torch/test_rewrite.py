@@ -3,15 +3,26 @@
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.strategies import runnable_graphs
 
+from benchmarks.fragments import Piece
 from peakfold.bridge.runtime.compare import same_bits
 from peakfold.bridge.runtime.interpret import interpret
+from peakfold.cost import roofline
+from peakfold.graph.rewrite.change import Rewritten
+from peakfold.graph.rewrite.driver import neighbours, search
 from peakfold.graph.rewrite.liveness import peak
+from peakfold.graph.rewrite.memory import lowered, memory_moves
 from peakfold.graph.rewrite.passes.common import CommonSubexpressions
 from peakfold.graph.rewrite.passes.dead import DeadCode
+from peakfold.graph.rewrite.passes.lift import LiftedViews
 from peakfold.graph.rewrite.passes.views import CanonicalViews
+from peakfold.graph.rewrite.rules import hand_rules
+from peakfold.graph.rewrite.simplify import PASSES, simplify
+from peakfold.graph.wl import hashed, hashed_after
 from peakfold.ir.graph import Value
+from peakfold.ir.text import print_graph
 from peakfold.ir.types import TensorType
 from peakfold.pipeline.task import Task
 from peakfold.plan.check import check_graph
@@ -97,3 +108,85 @@ def test_bit_keeping_passes_on_random_programs(graph):
     assert peak(now) <= peak(graph)
     assert {Value(node.id) for node in now.nodes} <= {Value(node.id) for node in graph.nodes}
     assert_same_bits(graph, now)
+
+
+@pytest.mark.parametrize("name", ["unetpp", "unet", "bert", "resnet50"])
+def test_memory_moves_compute_the_same(name):
+    graph = simplify(Task.of(build(name, "tiny")).capture().graph).graph
+    seen = set()
+    for move in memory_moves(graph):
+        if move.rule in seen:
+            continue
+        seen.add(move.rule)
+        done = move.apply()
+        assert not check_graph(done.graph)
+        assert_types_hold(done.graph)
+        if move.keeps_bits:
+            assert_same_bits(graph, done.graph)
+        else:
+            for left, right in zip(results(graph), results(done.graph), strict=True):
+                torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-6)
+    assert seen
+
+
+def test_a_fused_loss_is_as_near_as_the_original():
+    graph = simplify(Task.of(build("bert", "tiny")).capture().graph).graph
+    done, names = lowered(graph, lambda g: peak(g) - ("scatter_add" in print_graph(g)), keep_bits=False)
+    assert "fused_losses" in names
+    assert peak(done.graph) <= peak(graph)
+
+
+@st.composite
+def small_products(draw):
+    """Modules of a few products, sums and traces over small matrices, and their operands."""
+    n = draw(st.integers(2, 5))
+    square = [(n, n)] * 3
+    pick = draw(st.sampled_from(range(len(PIECES))))
+    return PIECES[pick], square
+
+
+PIECES = (
+    lambda a, b, c: a @ b @ c[:, 0],
+    lambda a, b, c: a @ c + b @ c,
+    lambda a, b, c: torch.diagonal(a @ b) * c[0],
+    lambda a, b, c: torch.trace(a @ b) + torch.trace(b @ c),
+    lambda a, b, c: torch.kron(a, b) @ torch.kron(b, c),
+    lambda a, b, c: (a @ b).sum(1) + (b @ c).mean(0),
+    lambda a, b, c: (a @ b)[1] * c,
+    lambda a, b, c: torch.cat([a @ c, b @ c], 0),
+    lambda a, b, c: torch.diag(a[0]) @ b @ torch.diag(c[0]),
+    lambda a, b, c: (a * 0.5) @ b - (a @ c),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(small_products(), st.integers(0, 3))
+def test_every_neighbour_computes_the_same(piece, seed):
+    function, shapes = piece
+    generator = torch.Generator().manual_seed(seed)
+    given_tensors = [torch.randn(shape, generator=generator) for shape in shapes]
+    graph = simplify(Task(Piece(function), None, None, tuple(given_tensors)).capture().graph).graph
+    tensors = {one.id: t.double() for one, t in zip(graph.inputs, given_tensors, strict=True)}
+    expected = interpret(graph, tensors, {})[graph.outputs[0].value]
+    for found in neighbours(graph, hand_rules()):
+        done = found.apply()
+        assert isinstance(done, Rewritten)
+        assert not check_graph(done.graph)
+        assert_types_hold(done.graph)
+        got = interpret(done.graph, tensors, {})[done.graph.outputs[0].value]
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+        assert hashed_after(hashed(graph), done.graph).value == hashed(done.graph).value
+        assert set(done.ids.gone) == graph.node.keys() - done.graph.node.keys()
+
+
+def test_views_are_lifted_past_pointwise_operators():
+    def heads(q, k, v):
+        return (q @ k.transpose(-2, -1) * 0.5) @ v
+
+    given_tensors = tuple(torch.randn(2, 3, 8, 4) for _ in range(3))
+    graph = Task(Piece(heads), None, None, given_tensors).capture().graph
+    now = simplify(graph, (*PASSES, LiftedViews(), CanonicalViews())).graph
+    assert_same_bits(graph, now)
+    assert_types_hold(now)
+    found = search(now, hand_rules(), lambda g: roofline.estimate(g, "rtx3090").seconds)
+    assert {"associate"} <= {step.rule for step in found.steps} or found.after <= found.before

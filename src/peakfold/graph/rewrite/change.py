@@ -23,11 +23,15 @@ class Change:
         new: in an order in which each reads only what stands before it.
         values: for each old Value that is replaced, the one that stands for it.
         nodes: nodes that change their operator or arguments, but neither their outputs nor their ids.
+        before: more nodes to add, each list right before the node of an id.
+        after: more nodes to add, each list right after the node of an id.
     """
 
     new: tuple[Node, ...] = ()
     values: Mapping[Value, Value] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
+    before: Mapping[int, tuple[Node, ...]] = field(default_factory=dict)
+    after: Mapping[int, tuple[Node, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,9 @@ def apply(graph: Graph, changes: Change | Sequence[Change]) -> Rewritten | Refus
     given = (changes,) if isinstance(changes, Change) else tuple(changes)
     values = _flat(reduce(lambda all_, change: {**all_, **change.values}, given, {}))
     changed = {node.id: node for change in given for node in change.nodes}
+    own = {node.id: change.values for change in given for node in change.new}
     nodes = _with_new(graph, given, changed)
-    nodes = [_reading(node, values) for node in nodes] if values else nodes
+    nodes = [_reading(node, values, own.get(node.id, {})) for node in nodes] if values else nodes
     ordered = in_order(nodes, frozenset(graph.input))
     if ordered is None:
         return CYCLE
@@ -133,6 +138,10 @@ def _with_new(graph: Graph, changes: Sequence[Change], changed: Mapping[int, Nod
     for change in changes:
         replaced = [place[value.node] for value in change.values if value.node in place]
         at.setdefault(min(replaced, default=len(place)), []).extend(change.new)
+        for ident, beside in change.before.items():
+            at.setdefault(place[ident], []).extend(beside)
+        for ident, beside in change.after.items():
+            at.setdefault(place[ident] + 1, []).extend(beside)
     nodes: list[Node] = []
     for i, node in enumerate(graph.nodes):
         nodes += at.get(i, ())
@@ -140,9 +149,11 @@ def _with_new(graph: Graph, changes: Sequence[Change], changed: Mapping[int, Nod
     return nodes + at.get(len(place), [])
 
 
-def _reading(node: Node, values: Mapping[Value, Value]) -> Node:
-    if not any(value in values for value in node.inputs):
+def _reading(node: Node, values: Mapping[Value, Value], own: Mapping[Value, Value]) -> Node:
+    """Return a node that reads what stands for others; a new node reads on what it stands for itself."""
+    if not any(value in values and value not in own for value in node.inputs):
         return node
+    values = {old: new for old, new in values.items() if old not in own} if own else values
     args = tuple(substitute(arg, values) for arg in node.args)
     kwargs = tuple((name, substitute(arg, values)) for name, arg in node.kwargs)
     aliases = tuple(None if alias is None else values.get(alias, alias) for alias in node.aliases)

@@ -315,6 +315,7 @@ READERS: Mapping[str, tuple[Reader, ...]] = {
     "aten.mm.default": (_plain("matmul", 2),),
     "aten.bmm.default": (_plain("matmul", 2),),
     "aten.mv.default": (_matvec,),
+    "aten.dot.default": (_plain("dot", 2),),
     "aten.addmm.default": (_plain("addmm", 3),),
     "aten.t.default": (_transpose,),
     "aten.transpose.int": (_transpose,),
