@@ -15,6 +15,7 @@ from peakfold.cli import memory as memory_commands
 from peakfold.cli.bench import run_bench
 from peakfold.cli.check import check_command
 from peakfold.cli.demo import run_demo
+from peakfold.cli.dims import dims as run_dims
 from peakfold.cli.failures import guarded
 from peakfold.cli.output import Output
 from peakfold.cli.progress import Reporter
@@ -78,6 +79,18 @@ PlanOf = Annotated[
 RewriteOf = Annotated[
     bool, typer.Option("--rewrite/--no-rewrite", help="Rewrite the graph first, where every bit stays.")
 ]
+OffloadOf = Annotated[
+    str | None,
+    typer.Option(
+        "--offload",
+        metavar="none|host|PATH",
+        help="Where values may wait outside the device: its host's memory, or files in a folder.",
+        show_default="none on cpu, else host",
+    ),
+]
+HostMemoryOf = Annotated[
+    str | None, typer.Option("--host-memory", metavar="M", help="Most bytes there, e.g. 64GiB.")
+]
 OutOf = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
 ]
@@ -111,11 +124,14 @@ def optimize(
     seed: SeedOf = 0,
     plan: PlanOf = None,
     rewrite: RewriteOf = True,
+    offload: OffloadOf = None,
+    host_memory: HostMemoryOf = None,
     out: OutOf = None,
     json: JsonOf = None,
 ) -> None:
     """Fit a step into a budget, prove it equal, and show where the memory went."""
     chosen = _chosen(target, size, optimizer, device, seed, rng) | ({} if rewrite else {"rewrite": "no"})
+    chosen |= _host(offload, host_memory)
     text = None if plan is None else calls.read_plan(plan)
     limits = (memory, latency, time_budget, iterations)
     _optimize(chosen, limits, text, Output(json, out))
@@ -173,12 +189,28 @@ def apply(
     optimizer: OptimizerOf = None,
     rng: RngOf = "eager",
     seed: SeedOf = 0,
+    offload: OffloadOf = None,
+    host_memory: HostMemoryOf = None,
     out: OutOf = None,
     json: JsonOf = None,
 ) -> None:
     """Apply a plan that was written or edited by hand, and prove it equal."""
-    chosen = _chosen(target, size, optimizer, device, seed, rng)
+    chosen = _chosen(target, size, optimizer, device, seed, rng) | _host(offload, host_memory)
     _optimize(chosen, (None, None, 0.0, 0), calls.read_plan(plan), Output(json, out))
+
+
+@app.command()
+def dims(
+    target: TargetOf,
+    size: SizeOf = None,
+    device: DeviceOf = "cpu",
+    optimizer: OptimizerOf = None,
+    seed: SeedOf = 0,
+    rows: Annotated[int, typer.Option("--rows", help="How many axes to list.", min=1)] = 20,
+    json: JsonOf = None,
+) -> None:
+    """Say which axes a step can be split along: batch, sequence, heads, vocabulary, channels and others."""
+    run_dims(_chosen(target, size, optimizer, device, seed, "eager"), rows, Output(json))
 
 
 @app.command()
@@ -248,6 +280,12 @@ def _chosen(
     return chosen
 
 
+def _host(offload: str | None, host_memory: str | None) -> dict[str, str]:
+    """Return what was said of the host."""
+    said = {"offload": offload, "host_memory": host_memory}
+    return {name: text for name, text in said.items() if text is not None}
+
+
 def _device(name: str) -> str:
     if name in ("cpu", "cuda") or name.startswith(("cuda:", "sim:")):
         return name
@@ -284,6 +322,8 @@ def _run(chosen: dict[str, str], limits: Limits, plan: str | None, output: Outpu
         plan=plan,
         name=chosen["target"],
         rewrite=chosen.get("rewrite") != "no",
+        offload=chosen.get("offload"),
+        host_memory=chosen.get("host_memory"),
     )
     with Reporter(output.progress) as progress, output.alone():
         report = calls.optimize(chosen, asked, progress)

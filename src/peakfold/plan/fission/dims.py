@@ -186,7 +186,7 @@ def components(graph: Graph) -> tuple[Component, ...]:
         >>> inputs = (Input(0, "x", "batch", tensor(8, 3)), Input(1, "fc.w", "parameter", tensor(3, 2)))
         >>> mm = Node(2, "mm", Op("aten.mm.default"), (Value(0), Value(1)), (), (tensor(8, 2),), (None,))
         >>> [(c.name, c.length, c.nodes) for c in components(Graph(inputs, (mm,), ()))]
-        [('batch', 8, 1), ('features of x', 3, 1), ('features of fc', 2, 1)]
+        [('batch', 8, 1), ('features of x', 3, 1), ('inputs of fc', 2, 1)]
     """
     said = words(graph)
     taken: set[str] = set()
@@ -194,7 +194,7 @@ def components(graph: Graph) -> tuple[Component, ...]:
     found = []
     for (nodes, nbytes), members in sorted(sized, key=lambda item: -item[0][1]):
         if nodes:
-            name = _unique(said(members), taken)
+            name = _unique(said(members), _module(graph, members), taken)
             found.append(Component(name, members[0][1].length, tuple(members), nodes, nbytes))
     return tuple(found)
 
@@ -210,11 +210,18 @@ def _reach(graph: Graph, members: list[Vertex]) -> tuple[int, int]:
     return len(nodes), sum(graph.nbytes(storage) for storage in storages)
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    count = 1
-    unique = name
+def _module(graph: Graph, members: list[Vertex]) -> str:
+    """The module that makes the first member, where one does."""
+    made = (graph.node[value.node].origin.module for value, _ in members if value.node in graph.node)
+    return next((module for module in made if module), "")
+
+
+def _unique(name: str, module: str, taken: set[str]) -> str:
+    """A name of its own: with the module where the name alone is taken, then with a number."""
+    named = f"{name} of {module}" if module and " of " not in name else name
+    unique, count = name if name not in taken else named, 1
     while unique in taken:
         count += 1
-        unique = f"{name} ({count})"
+        unique = f"{named} ({count})"
     taken.add(unique)
     return unique

@@ -1,6 +1,6 @@
 """Words of the user's own for the axes of a program."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from peakfold.ir.graph import Graph, Input, Node, Value
 from peakfold.ir.types import TensorType
@@ -8,17 +8,28 @@ from peakfold.ops.links import Factor
 
 Place = tuple[Value, int]
 IMAGE = {4: ("image channels", "image rows", "image columns"), 5: ("image channels", "image slices")}
-ORDER = ("batch", "sequence", "vocabulary", "heads", "image rows", "image columns", "classes")
+ORDER = (
+    "batch",
+    "sequence",
+    "vocabulary",
+    "heads",
+    "image rows",
+    "image columns",
+    "classes",
+    "hidden",
+    "image channels",
+)
 """Words that win over all others, the strongest first."""
 
 
 def words(graph: Graph) -> Callable[[Iterable[tuple[Value, Factor]]], str]:
     """Return a function that says in words what the members of an axis have in common.
 
-    What the batch's inputs, the tables of embeddings, the scores of losses and attention say comes first;
-    then the names of parameters; else the name of the first member.
+    What the batch's inputs, tables of embeddings, scores of losses and attention say comes first; then what
+    the dimensions of images are; then the names of parameters; else the name of the first member.
     """
     strong = dict(_strong(graph))
+    weak = dict(_weak(graph))
     factored = dict(_heads(graph))
 
     def word(members: Iterable[tuple[Value, Factor]]) -> str:
@@ -28,9 +39,10 @@ def words(graph: Graph) -> Callable[[Iterable[tuple[Value, Factor]]], str]:
         for name in ORDER:
             if name in said:
                 return name
-        return (
-            next(iter(sorted(said)), "") or _parameter_word(graph, held) or f"axis of {_first(graph, held)}"
-        )
+        for value, factor in held:
+            if (value, factor.dim) in weak and factor.outer == factor.inner == 1:
+                return weak[value, factor.dim]
+        return _parameter_word(graph, held) or f"axis of {graph.name_of(held[0][0])}"
 
     return word
 
@@ -39,10 +51,15 @@ def _strong(graph: Graph) -> Iterator[tuple[Place, str]]:
     for given in graph.inputs:
         if given.kind == "batch" and isinstance(given.type, TensorType):
             yield from _batch_words(given, given.type)
+        elif given.kind == "parameter" and isinstance(given.type, TensorType):
+            yield from _parameter_words(Value(given.id), given.type)
+    tables = {graph.tensor_type(node.inputs[0]).shape[0] for node in _embeddings(graph)}
+    for node in _embeddings(graph):
+        yield (node.inputs[0], 1), "hidden"
     for node in graph.nodes:
-        packet = node.op.name.split(".")[1]
+        packet = _packet(node)
         if packet.startswith("nll_loss") and packet.endswith("forward"):
-            yield (node.inputs[0], 1), "vocabulary" if _has_table(graph, node.inputs[0]) else "classes"
+            yield from _score_words(graph, node.inputs[0], tables)
 
 
 def _batch_words(given: Input, kind: TensorType) -> Iterator[tuple[Place, str]]:
@@ -52,27 +69,49 @@ def _batch_words(given: Input, kind: TensorType) -> Iterator[tuple[Place, str]]:
     if kind.dtype.startswith("int") and dims == 3:
         yield (value, 1), "image rows"
         yield (value, 2), "image columns"
-    elif dims in (2, 3) and (dims == 3 or kind.dtype.startswith("int")):
+    elif dims == 3 or (dims == 2 and kind.dtype.startswith("int")):
         yield (value, 1), "sequence"
     for dim, word in enumerate(IMAGE.get(dims, ()), 1):
         yield (value, dim), word
 
 
-def _has_table(graph: Graph, scores: Value) -> bool:
-    """Whether some table of an embedding has as many rows as there are scores."""
-    length = graph.tensor_type(scores).shape[1]
-    tables = (node.inputs[0] for node in graph.nodes if node.op.name == "aten.embedding.default")
-    return any(graph.tensor_type(table).shape[0] == length for table in tables)
+def _parameter_words(value: Value, kind: TensorType) -> Iterator[tuple[Place, str]]:
+    """Tables of positions are ``[1, T, C]``."""
+    if len(kind.shape) == 3 and kind.shape[0] == 1:
+        yield (value, 1), "sequence"
+        yield (value, 2), "hidden"
+
+
+def _embeddings(graph: Graph) -> Iterator[Node]:
+    return (node for node in graph.nodes if node.op.name == "aten.embedding.default")
+
+
+def _score_words(graph: Graph, scores: Value, tables: Container[int]) -> Iterator[tuple[Place, str]]:
+    """The dimension that a loss chooses from: rows of a table, or classes; before the softmax too."""
+    word = "vocabulary" if graph.tensor_type(scores).shape[1] in tables else "classes"
+    maker = graph.node.get(scores.node)
+    yield (scores, 1), word
+    for value in () if maker is None else maker.inputs[:1]:
+        yield (value, 1), word
+
+
+def _weak(graph: Graph) -> Iterator[tuple[Place, str]]:
+    """What the dimensions of images are, behind whatever cuts their axes off from the batch."""
+    for node in graph.nodes:
+        for value in (node.inputs[0], *node.outputs[:1]) if _packet(node) == "convolution" else ():
+            yield (value, 0), "batch"
+            for dim, word in enumerate(IMAGE.get(len(graph.tensor_type(value).shape), ())[1:], 2):
+                yield (value, dim), word
 
 
 def _heads(graph: Graph) -> Iterator[tuple[tuple[Value, Factor], str]]:
     """Factors that tell samples of a batched product apart, the innermost of several."""
     for node in graph.nodes:
-        packet = node.op.name.split(".")[1]
+        packet = _packet(node)
         if packet.startswith("_scaled_dot_product"):
             value = node.inputs[0]
             yield (value, Factor(1, 1, graph.tensor_type(value).shape[1], 1)), "heads"
-        elif packet == "view" or packet == "_unsafe_view":
+        elif packet in ("view", "_unsafe_view", "reshape"):
             yield from _flattened_heads(graph, node)
 
 
@@ -86,16 +125,20 @@ def _flattened_heads(graph: Graph, node: Node) -> Iterator[tuple[tuple[Value, Fa
 
 
 def _parameter_word(graph: Graph, members: list[tuple[Value, Factor]]) -> str:
-    named: Mapping[int, Input] = graph.input
     for value, factor in members:
-        given = named.get(value.node)
+        given = graph.input.get(value.node)
         if given is not None and isinstance(given.type, TensorType) and given.kind in ("parameter", "batch"):
             owner = given.name.rpartition(".")[0] or given.name
-            kind = "channels" if len(given.type.shape) >= 4 and factor.dim < 2 else "features"
-            kind = "kernel" if len(given.type.shape) >= 4 and factor.dim >= 2 else kind
-            return f"{kind} of {owner}"
+            dims = 0 if given.kind == "batch" else len(given.type.shape)
+            return f"{_kind(dims, factor.dim)} of {owner}"
     return ""
 
 
-def _first(graph: Graph, members: list[tuple[Value, Factor]]) -> str:
-    return graph.name_of(members[0][0])
+def _kind(dims: int, dim: int) -> str:
+    if dims >= 4:
+        return ("channels", "input channels", "kernel rows", "kernel columns")[min(dim, 3)]
+    return "inputs" if dims and dim else "features"
+
+
+def _packet(node: Node) -> str:
+    return node.op.name.split(".")[1]

@@ -1,0 +1,62 @@
+"""``peakfold dims``: the axes that a program can be split along."""
+
+import json as text
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from peakfold.cli import calls
+from peakfold.cli.output import STDOUT, Output
+from peakfold.cli.progress import Reporter
+from peakfold.report.folder import write_files
+from peakfold.report.units import bytes_text
+
+if TYPE_CHECKING:
+    from peakfold.pipeline.axes import AxesOf
+
+
+def dims(chosen: dict[str, str], rows: int, output: Output) -> None:
+    """Print the axes of a target.
+
+    Args:
+        chosen: what to load, as of `calls.load`.
+        rows: how many axes the table has; JSON has all.
+        output: where it goes.
+    """
+    from peakfold.pipeline.axes import axes_of
+
+    output.check()
+    with Reporter(output.progress) as progress, output.alone():
+        found = axes_of(calls.load(chosen), chosen["target"], progress)
+    _write(output, found)
+    output.tables.print(_table(found, rows))
+    left = len(found.axes) - rows
+    if left > 0:
+        output.tables.print(f"and {left} smaller ones; --json lists all", highlight=False)
+    if found.barriers:
+        output.tables.print(f"not split: {', '.join(found.barriers)}", highlight=False, markup=False)
+
+
+def _table(found: "AxesOf", rows: int) -> Table:
+    table = Table(title=f"axes of {found.target}, {found.operators} operators", title_justify="left")
+    table.add_column("axis")
+    for heading in ("length", "operators", "tensors", "bytes"):
+        table.add_column(heading, justify="right")
+    for row in found.axes[:rows]:
+        figures = (str(row.length), str(row.nodes), str(row.values), bytes_text(row.nbytes))
+        table.add_row(Text(row.name), *figures)
+    return table
+
+
+def _write(output: Output, found: "AxesOf") -> None:
+    if output.json is None:
+        return
+    line = text.dumps(asdict(found), indent=2) + "\n"
+    if output.json == STDOUT:
+        print(line, end="", flush=True)
+        return
+    path = Path(output.json)
+    write_files(path.parent, {path.name: line.encode()})
