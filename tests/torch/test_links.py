@@ -86,6 +86,23 @@ CALLS = {
     "stack.default": [((W(4, 6), W(4, 6)), 1)],
     "select_backward.default": [(W(4, 2), (4, 6, 2), 1, 3)],
     "slice_backward.default": [(W(4, 2), (4, 6), 1, 1, 3, 1)],
+    "select_scatter.default": [(W(4, 6, 2), W(4, 2), 1, 3)],
+    "slice_scatter.default": [(W(4, 6), W(4, 2), 1, 1, 3)],
+    "constant_pad_nd.default": [(W(4, 6), (1, 2), 0), (W(4, 6, 3), (0, 0, 1, 1), 2.0)],
+    "roll.default": [(W(4, 6), (2,), (1,)), (W(4, 6), (2,))],
+    "scatter.src": [(W(4, 6), 1, labels(6, 4, 2), W(4, 2)), (W(4, 6), 1, labels(6, 3, 2), W(4, 2))],
+    "scatter_add.default": [(W(4, 6), 1, labels(6, 4, 2), W(4, 2))],
+    "index_add.default": [(W(4, 6), 1, labels(6, 3), W(4, 3))],
+    "topk.default": [(N(4, 6), 3, 1)],
+    "fill.Tensor": [(W(4, 6), W())],
+    "native_group_norm.default": [(N(4, 6, 5), N(6), N(6), 4, 6, 5, 3, 1e-5)],
+    "native_group_norm_backward.default": [
+        (N(4, 6, 5), N(4, 6, 5), N(4, 3), N(4, 3), N(6), 4, 6, 5, 3, (True, True, True))
+    ],
+    "upsample_bilinear2d.default": [(N(4, 2, 3, 3), (6, 6), False)],
+    "upsample_nearest2d.default": [(N(4, 2, 3, 3), (6, 6))],
+    "upsample_bilinear2d_backward.default": [(N(4, 2, 6, 6), (6, 6), (4, 2, 3, 3), False)],
+    "upsample_nearest2d_backward.default": [(N(4, 2, 6, 6), (6, 6), (4, 2, 3, 3))],
     "index_select.default": [(W(4, 6), 1, labels(6, 3))],
     "gather.default": [(W(4, 6), 1, labels(6, 4, 2)), (W(4, 6), 1, labels(6, 4, 4))],
     "index.Tensor": [

@@ -41,7 +41,7 @@ def links(spec: str, *, linear: Groups = (), added: tuple[int, ...] = (), combin
         axes = tuple(
             axis(ins, outs, combine) for name, (ins, outs) in found.items() if _even(ins, outs) and name
         )
-        return Links(axes, _groups(call, linear), _present(call, added))
+        return Links(axes, grouped(call, linear), _present(call, added))
 
     return rule
 
@@ -64,7 +64,7 @@ def pointwise(*, linear: Groups = (), but: int | None = None) -> Rule:
         left_out = _without(call, but, dims)
         kept = [dim for dim in range(dims) if dim not in left_out]
         operands = range(len(call.types))
-        return Links(tuple(broadcast(call, operands, kept)), _groups(call, linear))
+        return Links(tuple(broadcast(call, operands, kept)), grouped(call, linear))
 
     return rule
 
@@ -102,7 +102,7 @@ def reduction(combine: Combine | None, *, linear: Groups = (), dims: int | None 
         shape = call.shape(0)
         gone = reduced(call, dims, len(shape))
         held = bool(call.arg(keep)) or bool(call.keyword("keepdim")) or len(call.out()) == len(shape)
-        return Links(tuple(_reduced_axes(call, gone, held, combine)), _groups(call, linear))
+        return Links(tuple(_reduced_axes(call, gone, held, combine)), grouped(call, linear))
 
     return rule
 
@@ -197,7 +197,7 @@ def _without(call: Call, position: int | None, dims: int) -> frozenset[int]:
     return frozenset(dim % dims for dim in call.numbers(position))
 
 
-def _groups(call: Call, groups: Groups) -> tuple[frozenset[int], ...]:
+def grouped(call: Call, groups: Groups) -> tuple[frozenset[int], ...]:
     """Sets of operands from sets of positions; a set with a plain number in it is none: it is added."""
     found = []
     for group in groups:

@@ -97,6 +97,17 @@ def layer_norm_backward(call: Call) -> Links:
     return Links(long(axes), (frozenset({0}),))
 
 
+def group_norm(call: Call) -> Links:
+    """Links of ``native_group_norm(x, weight, bias, N, C, HxW, groups, eps)``: samples."""
+    return Links(long([axis(slots(call, (0, 0)), outs(call, (0, 0), (1, 0), (2, 0)), None)]))
+
+
+def group_norm_backward(call: Call) -> Links:
+    """Links of ``native_group_norm_backward(grad, x, mean, rstd, weight, N, ..)``: samples."""
+    samples = slots(call, (0, 0), (1, 0), (2, 0), (3, 0))
+    return Links(long([axis(samples, outs(call, (0, 0)))]), (frozenset({0}),))
+
+
 def embedding(call: Call) -> Links:
     """Links of ``embedding(weight, index)``."""
     lead = len(call.shape(1))

@@ -30,7 +30,7 @@ POINTWISE = _named(
     " logical_xor logit lt maximum minimum mish nan_to_num ne pow reciprocal relu relu6"
     " remainder round rsqrt rsub selu sgn sigmoid sign silu sin sinc sinh softplus sqrt square tan tanh"
     " threshold trunc xlogy addcdiv addcmul isneginf isposinf copysign"
-    " bitwise_left_shift bitwise_right_shift",
+    " bitwise_left_shift bitwise_right_shift fill",
     pointwise(),
 )
 
@@ -83,6 +83,12 @@ TABLE: Mapping[str, Rule] = {
     "stack": views.stack,
     "select_backward": views.select_backward,
     "slice_backward": views.along(2),
+    "select_scatter": views.select_scatter,
+    "slice_scatter": views.along(2, linear=((0, 1),), moves=False),
+    "constant_pad_nd": views.pad,
+    "roll": views.roll,
+    "scatter": views.along(1, linear=((0, 3),), moves=False),
+    **_named("index_add scatter_add", views.along(1, linear=((0, 3),), moves=False)),
     "index_select": views.along(1),
     "gather": special.gather,
     "index": special.index,
@@ -98,12 +104,15 @@ TABLE: Mapping[str, Rule] = {
     "prod": reduction("prod"),
     **_named("var std var_mean std_mean logsumexp argmax argmin", reduction(None)),
     "linalg_vector_norm": reduction(None, dims=2, keep=3),
+    "topk": views.along(2, linear=(), moves=False),
     "cumsum": pointwise(but=1, linear=((0,),)),
     "cumprod": pointwise(but=1),
     "sort": pointwise(but=1),
     # softmax and normalization
     **_named("_softmax _log_softmax _safe_softmax softmax log_softmax", pointwise(but=1)),
     **_named("_softmax_backward_data _log_softmax_backward_data", pointwise(but=2, linear=((0,),))),
+    "native_group_norm": special.group_norm,
+    "native_group_norm_backward": special.group_norm_backward,
     "native_layer_norm": special.layer_norm,
     "native_layer_norm_backward": special.layer_norm_backward,
     **_named(
@@ -123,7 +132,11 @@ TABLE: Mapping[str, Rule] = {
         special.elementwise_loss_backward(3),
     ),
     "binary_cross_entropy_backward": special.elementwise_loss_backward(4),
-    # pools: rows and columns are not split
+    # pools and resampling: rows and columns are not split
+    **_named(
+        "upsample_bilinear2d upsample_nearest2d upsample_bilinear2d_backward upsample_nearest2d_backward",
+        links("n c . . -> n c . .", linear=((0,),)),
+    ),
     "max_pool2d_with_indices": links("n c . . -> n c . ., n c . ."),
     "max_pool2d_with_indices_backward": links("n c . ., n c . ., _, _, _, _, _, n c . . -> n c . ."),
     **_named("avg_pool2d _adaptive_avg_pool2d", links("n c . . -> n c . .", linear=((0,),))),

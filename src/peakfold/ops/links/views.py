@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from peakfold.ir.graph import Symbol
 from peakfold.ops.links.model import Axis, Call, Factor, Links, Rule, Slot, whole
-from peakfold.ops.links.notation import axis, broadcast, regroup
+from peakfold.ops.links.notation import Groups, axis, broadcast, grouped, regroup
 
 FIRST = (frozenset({0}),)
 
@@ -89,14 +89,14 @@ def _repeated(call: Call) -> Iterator[Axis]:
             yield axis([], [Slot(0, Factor(dim, 1, total // length, length))], None)
 
 
-def along(position: int, *, linear: tuple[int, ...] = (0,), moves: bool = True) -> Rule:
+def along(position: int, *, linear: Groups = ((0,),), moves: bool = True) -> Rule:
     """Return the rule of an operator that treats each place of every other dimension alike.
 
     Operands have as many dimensions as the outputs; those of other length than the output's are whole.
 
     Args:
         position: of the argument that names the dimension.
-        linear: operands in which it is linear, each alone.
+        linear: sets of argument positions in which it is linear.
         moves: whether it only moves elements.
     """
 
@@ -105,7 +105,7 @@ def along(position: int, *, linear: tuple[int, ...] = (0,), moves: bool = True) 
         gone = call.number(position) % dims if dims else 0
         kept = [dim for dim in range(dims) if dim != gone]
         axes = tuple(_across(call, kept))
-        return Links(axes, tuple(frozenset({index}) for index in linear), moves=moves)
+        return Links(axes, grouped(call, linear), moves=moves)
 
     return rule
 
@@ -174,3 +174,35 @@ def select_backward(call: Call) -> Links:
     gone = call.number(2) % dims
     kept = [dim for dim in range(dims) if dim != gone]
     return moved(call, dict(enumerate(kept)))
+
+
+def select_scatter(call: Call) -> Links:
+    """Links of ``select_scatter(x, source, dim, index)``."""
+    shape = call.out()
+    gone = call.number(2) % len(shape)
+    axes = [
+        axis(
+            [Slot(0, whole(dim, length)), Slot(1, whole(dim - (dim > gone), length))],
+            [Slot(0, whole(dim, length))],
+            None,
+        )
+        for dim, length in enumerate(shape)
+        if dim != gone and length > 1
+    ]
+    return Links(tuple(axes), (frozenset({0, 1}),))
+
+
+def pad(call: Call) -> Links:
+    """Links of ``constant_pad_nd(x, pad, value)``: what is not padded; linear where it pads with 0."""
+    dims, padding = len(call.out()), call.numbers(1)
+    kept = [dim for dim in range(dims) if not any(padding[2 * (dims - 1 - dim) : 2 * (dims - dim)])]
+    axes = tuple(_across(call, kept))
+    return Links(axes, FIRST if call.arg(2, 0) == 0 else ())
+
+
+def roll(call: Call) -> Links:
+    """Links of ``roll(x, shifts, dims)``: without dims it goes through all of them."""
+    dims = len(call.out())
+    gone = {dim % dims for dim in call.numbers(2)} if dims else set()
+    kept = [dim for dim in range(dims) if gone and dim not in gone]
+    return Links(tuple(_across(call, kept)), FIRST, moves=True)

@@ -25,8 +25,13 @@ SIZED: Mapping[str, int] = {
     "empty_permuted": 0,
     "select_backward": 1,
     "slice_backward": 1,
+    "upsample_bilinear2d_backward": 2,
+    "upsample_nearest2d_backward": 2,
 }
 """Position of the argument that is the shape of the output."""
+
+COUNTED: Mapping[str, int] = {"native_group_norm": 3, "native_group_norm_backward": 5}
+"""Position of the argument that is the length of dimension 0."""
 
 STRIDED: Mapping[str, int] = {"new_empty_strided": 2, "empty_strided": 1}
 """Position of the argument that is its strides."""
@@ -59,7 +64,7 @@ def multiples(graph: Graph, node: Node, assignment: Assignment) -> frozenset[int
     if packet == "repeat" and isinstance(state, Factor):
         inner = _repeated_inner(graph, node, state)
         return frozenset({state.outer * inner} - {1}) if inner is not None else frozenset()
-    if not isinstance(state, Factor) or packet not in SIZED:
+    if not isinstance(state, Factor) or (packet not in SIZED and packet not in COUNTED):
         return frozenset()
     sizes = {state.outer * state.inner}
     kind = node.types[0]
@@ -117,6 +122,10 @@ def _args(graph: Graph, node: Node, state: Factor, part: Part) -> tuple[Arg, ...
         size = _scaled(part, state.outer * state.inner)
         args = _sized(node, SIZED[packet], state, lambda dim: size)
         return _restrided(node, args, state, part) if packet in STRIDED else args
+    if packet in COUNTED and state.dim == 0:
+        position = COUNTED[packet]
+        count = _scaled(part, state.outer * state.inner)
+        return (*node.args[:position], count, *node.args[position + 1 :])
     return _repeats(graph, node, state, part) if packet == "repeat" else node.args
 
 
