@@ -12,6 +12,7 @@ from rich.text import Text
 from peakfold import __version__
 from peakfold.cli import calls
 from peakfold.cli import memory as memory_commands
+from peakfold.cli import rules as rules_commands
 from peakfold.cli.bench import run_bench
 from peakfold.cli.check import check_command
 from peakfold.cli.demo import run_demo
@@ -264,6 +265,7 @@ def bench(
 
 
 app.command("plan")(memory_commands.plan_command)
+app.add_typer(rules_commands.app, name="rules")
 app.command("check")(check_command)
 
 Limits = tuple[str | int | None, str | float | None, float, int | None]

@@ -309,6 +309,8 @@ def inverse(of: Normalizer, poly: Poly) -> Poly:
     if single is not None and not single[0].bound and not single[0].guards:
         mono, factor = single
         return Poly({Mono(tuple((f, -e) for f, e in mono.factors)): 1 / factor})
+    if not poly.monos:
+        return of_factor(Function("inv", (Element((), frozenset(), poly),)))
     shared, rest, content = _shared(poly, positive_only=False)
     base = Function("inv", (Element((), frozenset(), rest.times(1 / content)),))
     outer = Mono(tuple((f, -e) for f, e in shared.factors))

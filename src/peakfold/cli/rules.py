@@ -1,0 +1,157 @@
+"""``peakfold rules``: generate substitutions, check a rule file, show a rule."""
+
+import json as text
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from peakfold.cli.output import STDOUT, Output
+from peakfold.errors import NotEqualError, UsageError
+from peakfold.report.folder import write_files
+
+if TYPE_CHECKING:
+    from peakfold.graph.rule import Rule
+    from peakfold.graph.substitution.checking import Checked, Finding
+
+app = typer.Typer(
+    help="Substitutions that are generated, tested and proved.", no_args_is_help=True, rich_markup_mode=None
+)
+
+JsonOf = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is stdout.")
+]
+
+
+@app.command("generate")
+def generate_command(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the rules go.")],
+    operators: Annotated[
+        str, typer.Option("--operators", metavar="A,B", help="Names; all when left out.")
+    ] = "",
+    size: Annotated[int, typer.Option("--size", help="Operators of a term at most.", min=1, max=5)] = 4,
+    seed: Annotated[int, typer.Option("--seed", help="Of all random values.", min=0)] = 0,
+    json: JsonOf = None,
+) -> None:
+    """Enumerate terms, pair those that are equal, and keep a basis of proved rules."""
+    from peakfold.graph.substitution.generate import Request, generate
+
+    started = perf_counter()
+    names = tuple(name.strip() for name in operators.split(",") if name.strip())
+    request = Request(names, size, seed)
+    write_files(output.parent, {})
+    streams = Output(json)
+    streams.check()
+    checkpoint = output.with_suffix(output.suffix + ".part")
+    found = generate(request, checkpoint, lambda line: _say(streams.progress.print, line))
+    write_files(output.parent, {output.name: found.text(request).encode()})
+    seconds = perf_counter() - started
+    _write(streams, {**found.figures, "seconds": round(seconds, 3)})
+    _say(streams.tables.print, f"{len(found.rules)} rules written to {output}")
+
+
+@app.command("check")
+def check_command(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Rules, or TASO's JSON; the book when left out.")
+    ] = None,
+    json: JsonOf = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of shapes and values.", min=0)] = 0,
+) -> None:
+    """Test and prove every rule anew; wrong ones are shown with the inputs on which they fail."""
+    from peakfold.graph.substitution.checking import check
+
+    started = perf_counter()
+    rules = _read(file)
+    streams = Output(json)
+    streams.check()
+    found = check(rules, seed)
+    seconds = perf_counter() - started
+    _write(streams, {**found.figures, "seconds": round(seconds, 3)})
+    for finding in found.findings:
+        for line in finding.lines:
+            _say(streams.tables.print, line)
+    figures = found.figures
+    _say(streams.tables.print, ", ".join(f"{name} {figures[name]}" for name in _SHOWN))
+    _require_sound(found)
+
+
+_SHOWN = ("rules", "basis", "sound", "unsound", "unlabelled")
+
+
+@app.command("show")
+def show_command(name: Annotated[str, typer.Argument(metavar="NAME", help="A rule of the book.")]) -> None:
+    """Print a rule, what its proof is, and what each of its conditions excludes."""
+    from peakfold.graph.substitution.checking import shown
+
+    rules = {rule.name: rule for rule in _all()}
+    if name not in rules:
+        raise UsageError(
+            stage="rules",
+            what="the book has no such rule",
+            expected=_near(name, tuple(rules)),
+            got=name,
+            hint="peakfold rules check lists what it finds; docs/rules.md has the book",
+        )
+    streams = Output()
+    for line in shown(rules[name]):
+        _say(streams.tables.print, line)
+
+
+def _all() -> tuple["Rule", ...]:
+    from peakfold.graph.substitution.book import book, taso
+
+    return (*book(), *taso())
+
+
+def _near(name: str, names: tuple[str, ...]) -> str:
+    from difflib import get_close_matches
+
+    return ", ".join(get_close_matches(name, names, 5, 0.4)) or ", ".join(names[:5]) + " ..."
+
+
+def _read(file: Path | None) -> tuple["Rule", ...]:
+    from peakfold.graph.rule import parse_rules
+    from peakfold.graph.substitution.book import book
+    from peakfold.graph.substitution.taso import read_taso
+
+    if file is None:
+        return book()
+    try:
+        content = file.read_text()
+    except (OSError, UnicodeDecodeError) as reason:
+        raise UsageError(
+            stage="rules", what="the file cannot be read", where=str(file), got=type(reason).__name__
+        ) from reason
+    return read_taso(content)[0] if file.suffix == ".json" else parse_rules(content)
+
+
+def _require_sound(found: "Checked") -> None:
+    wrong: list[Finding] = [finding for finding in found.findings if finding.verdict.kind == "wrong"]
+    if wrong:
+        raise NotEqualError(
+            stage="rules",
+            what=f"{len(wrong)} of {len(found.findings)} rules are wrong",
+            where=", ".join(finding.rule.name for finding in wrong[:12]),
+            expected="sides that are equal wherever both are legal",
+            got=str(wrong[0].verdict.counterexample),
+            hint="use them under the conditions that are offered, or not at all",
+        )
+
+
+def _write(output: Output, figures: dict[str, object]) -> None:
+    if output.json is None:
+        return
+    line = text.dumps(figures) + "\n"
+    if output.json == STDOUT:
+        print(line, end="", flush=True)
+        return
+    path = Path(output.json)
+    write_files(path.parent, {path.name: line.encode()})
+
+
+def _say(show: object, line: str) -> None:
+    assert callable(show)
+    show(Text(line), soft_wrap=True)

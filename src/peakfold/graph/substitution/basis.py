@@ -1,0 +1,158 @@
+"""From pairs of equal terms to a basis of rules: what others derive is dropped, what is left is proved."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from peakfold.graph.rule import FIELD, INDEX, UNDECIDED, Rule, Term, Var, subterms
+from peakfold.graph.substitution.egraph import derives, directions
+from peakfold.graph.substitution.operators import operators_of
+from peakfold.graph.substitution.proving import prove
+from peakfold.graph.substitution.rewriting import Rewriter, generalized, has_new_names, order
+from peakfold.graph.substitution.testing import examine, repair
+
+GROWING: Final = (3, 250)
+THOROUGH: Final = (3, 600)
+"""Rounds of equality saturation and nodes at most."""
+
+
+@dataclass
+class Counts:
+    """How many pairs of equal terms are left after each prune.
+
+    Attributes:
+        pairs: terms that are equal to a smaller or earlier one on all worlds, up to renaming of inputs.
+        apart: those that are not the same term up to common subterms and the order of operands.
+        underived: those that the rules found before do not derive.
+        wrong: those that an exact test refutes.
+        kept: those that became rules.
+        basis: those that no other rule derives.
+    """
+
+    pairs: int = 0
+    apart: int = 0
+    underived: int = 0
+    wrong: int = 0
+    kept: int = 0
+    basis: int = 0
+
+
+@dataclass
+class Basis:
+    """Rules that are kept so far, and what derives from them.
+
+    Attributes:
+        rules: in the order in which they were found.
+        counts: of pairs.
+    """
+
+    rules: list[Rule] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    seed: int = 0
+    _rewriter: Rewriter = field(default_factory=Rewriter)
+    _refuted: set[str] = field(default_factory=set)
+
+    def know(self, rules: Iterable[Rule]) -> None:
+        """Use rules to derive others, without counting them as found."""
+        for rule in rules:
+            self._rewriter.add(rule)
+
+    def consider(self, left: Term, right: Term) -> Rule | None:
+        """Look at a pair of equal terms; return the rule that it became, if it did."""
+        self.counts.pairs += 1
+        if left == right or _same_root(left, right):
+            return None
+        self.counts.apart += 1
+        if self._rewriter.lowered(left) == self._rewriter.lowered(right):
+            return None
+        self.counts.underived += 1
+        rule = certified(_oriented(left, right), self.seed)
+        if rule is None:
+            self.counts.wrong += 1
+            return None
+        self.rules.append(rule)
+        self.counts.kept += 1
+        self._rewriter.add(rule)
+        return rule
+
+    def minimize(self, known: Iterable[Rule], progress: Callable[[int], None] = lambda left: None) -> None:
+        """Drop each rule that smaller ones, and then that any others, derive by equality saturation."""
+        given = list(known)
+        ordered = sorted(self.rules, key=lambda rule: order(rule.lhs[0]))
+        kept: list[Rule] = []
+        for number, rule in enumerate(ordered):
+            progress(len(ordered) - number)
+            if not derived(rule, (*given, *kept)):
+                kept.append(rule)
+        for rule in reversed(tuple(kept)):
+            others = [r for r in kept if r is not rule]
+            if derived(rule, (*given, *others), THOROUGH):
+                kept = others
+        self.rules = kept
+        self.counts.basis = len(kept)
+
+
+def derived(rule: Rule, others: tuple[Rule, ...], limits: tuple[int, int] = GROWING) -> bool:
+    """Return whether rules over the same operators derive a rule, by equality saturation."""
+    used = operators_of(rule.lhs + rule.rhs)
+    near = tuple(r for r in others if operators_of(r.lhs + r.rhs) <= used)
+    return derives(directions(near), rule, *limits)
+
+
+def _same_root(left: Term, right: Term) -> bool:
+    """Return whether terms differ in operands only: an equality of these, which stands on its own."""
+    if isinstance(left, Var) or isinstance(right, Var):
+        return False
+    if (left.op, left.attrs, left.output) != (right.op, right.attrs, right.output):
+        return False
+    return sum(a != b for a, b in zip(left.args, right.args, strict=True)) == 0
+
+
+def _oriented(left: Term, right: Term) -> Rule:
+    rule = Rule("r", (left,), (right,))
+    if order(left) < order(right) or (has_new_names(rule) and not has_new_names(rule.reversed())):
+        rule = replace(rule, lhs=rule.rhs, rhs=rule.lhs)
+    return generalized(rule)
+
+
+def certified(rule: Rule, seed: int = 0) -> Rule | None:
+    """Return a rule with the conditions that it needs and its certificate, None where it is wrong.
+
+    Example:
+        >>> from peakfold.graph.rule import parse_rule
+        >>> print(certified(parse_rule("r: relu(scale[by=s](a)) => scale[by=s](relu(a))")))
+        r: relu(scale[by=s](a)) => scale[by=s](relu(a)) when positive(s) proof index
+    """
+    if isinstance(rule.lhs[0], Var) and len(rule.lhs) == 1:
+        rule = replace(rule, lhs=rule.rhs, rhs=rule.lhs)
+    verdict = examine(rule, seed, 6)
+    if verdict.kind == "vacuous":
+        return None
+    if verdict.kind in {"wrong", "partial"} or examine(rule, seed).kind in {"wrong", "partial"}:
+        found = repair(rule, seed)
+        if found is None or found.verdict.kind not in {"holds", "undecided"}:
+            return None
+        rule = found.rule
+    return replace(rule, level=level_of(rule, seed))
+
+
+def level_of(rule: Rule, seed: int = 0) -> int:
+    """Return the best certificate of a rule that is not wrong."""
+    if prove(rule).holds:
+        return INDEX
+    return FIELD if examine(rule, seed + 3).kind == "holds" else UNDECIDED
+
+
+def named(rules: Iterable[Rule], taken: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """Return rules with names made of their operators, unique and in order."""
+    used = set(taken)
+    found = []
+    for rule in rules:
+        words = [term.op for term in subterms(rule.lhs) if not isinstance(term, Var)]
+        stem = "_of_".join(words[:3])
+        number = 1
+        while f"{stem}_{number}" in used:
+            number += 1
+        used.add(f"{stem}_{number}")
+        found.append(replace(rule, name=f"{stem}_{number}"))
+    return tuple(found)
