@@ -37,6 +37,8 @@ def optimize_step(
     scaler: torch.amp.GradScaler | None = None,
     clip_grad_norm: float | None = None,
     rewrite: bool = True,
+    offload: str | None = None,
+    host_memory: str | float | None = None,
     progress: Progress = silent,
 ) -> Step:
     """Return a step that replaces ``loss.backward(); optimizer.step(); optimizer.zero_grad()``.
@@ -57,6 +59,9 @@ def optimize_step(
         scaler: a gradient scaler around loss and update.
         clip_grad_norm: clip gradients to this total norm before the update.
         rewrite: rewrite the graph first, where that raises neither peak nor time and keeps every bit.
+        offload: where values may wait outside the device: ``"none"``, ``"host"`` or a folder; None for
+            ``"none"`` on a CPU, whose memory is the host's, and ``"host"`` elsewhere.
+        host_memory: most bytes there; None for what is free.
         progress: told where the work is.
 
     Raises:
@@ -76,7 +81,8 @@ def optimize_step(
     """
     name = type(model).__name__
     limits = (memory, latency, time_budget, iterations, seed, rng, verify)
-    asked = request(*limits, _device(model), name=name, rewrite=rewrite)
+    where = (None, name, rewrite, offload, host_memory)
+    asked = request(*limits, _device(model), *where)
     task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm)
     return _checked(optimize(task, asked, progress))
 
@@ -92,6 +98,8 @@ def optimize_inference(
     verify: bool = True,
     *,
     rewrite: bool = True,
+    offload: str | None = None,
+    host_memory: str | float | None = None,
     progress: Progress = silent,
 ) -> Step:
     """Return a function that computes ``module(*inputs)`` without gradients, within a budget.
@@ -106,6 +114,8 @@ def optimize_inference(
         seed: of the search.
         verify: run both programs, compare and measure.
         rewrite: as in `optimize_step`.
+        offload: as in `optimize_step`.
+        host_memory: as in `optimize_step`.
         progress: told where the work is.
 
     Raises:
@@ -118,7 +128,8 @@ def optimize_inference(
     """
     name = type(module).__name__
     limits = (memory, latency, time_budget, iterations, seed, "eager", verify)
-    asked = request(*limits, _device(module), name=name, rewrite=rewrite)
+    where = (None, name, rewrite, offload, host_memory)
+    asked = request(*limits, _device(module), *where)
     return _checked(optimize(Task(module, None, None, inputs), asked, progress))
 
 

@@ -8,6 +8,7 @@ import torch
 
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.compiled import compiled
+from peakfold.bridge.runtime.link_speed import link_speed
 from peakfold.bridge.runtime.profile import profile
 from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Observed
@@ -20,7 +21,7 @@ from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import parse_plan, print_graph, print_plan
 from peakfold.options import Options, from_environment
-from peakfold.pipeline import proof_cache, prove
+from peakfold.pipeline import host, proof_cache, prove
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.machine import environment, free_bytes
 from peakfold.pipeline.plan_cache import Kept
@@ -93,9 +94,18 @@ class _Run:
     def program(self, captured: Captured, costs: Costs, plan: Plan, budget: int | None) -> Program:
         versions = {"torch": torch.__version__}
         with self.stages("codegen"):
-            return emit_plan(
-                captured, plan, costs, self.asked.name, versions, budget, lambda graph: _costs(self, graph)
+            found = emit_plan(
+                captured,
+                plan,
+                costs,
+                self.asked.name,
+                versions,
+                budget,
+                lambda graph: _costs(self, graph),
+                host.folder(self.asked),
             )
+        host.require_room(found.host_bytes, self.asked)
+        return found
 
 
 def optimize(task: Task, asked: Request, progress: Progress = silent) -> Outcome:
@@ -163,6 +173,9 @@ def _costs(run: _Run, graph: Graph) -> Costs:
         cache = CostCache(run.options.cache / FILE_NAME)
         threads = torch.get_num_threads()
         costs = profile(graph, cache, threads, lambda done, total: _tell(run.stages, done, total))
+        if host.is_offloading(run.asked):
+            link = link_speed(cache, run.task.device, host.folder(run.asked), costs.link)
+            costs = replace(costs, link=link)
         run.notes += [str(notice) for notice in cache.notices]
         return costs
 

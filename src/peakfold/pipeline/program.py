@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.codegen.emit import emit
@@ -11,6 +12,7 @@ from peakfold.ir.plan import Plan, Schedule
 from peakfold.plan.check import require_legal
 from peakfold.plan.fission.derive import derived
 from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned
+from peakfold.plan.memory.host import host_layout
 from peakfold.plan.schedule.timeline import Timeline
 
 
@@ -36,6 +38,11 @@ class Program:
     source: str
     nest: Nest
 
+    @property
+    def host_bytes(self) -> int:
+        """Bytes on the host for what waits there."""
+        return host_layout(self.nest.graph, self.schedule).nbytes
+
 
 def emit_plan(
     captured: Captured,
@@ -45,6 +52,7 @@ def emit_plan(
     versions: Mapping[str, str] | None = None,
     budget: int | None = None,
     costs_of: CostsOf | None = None,
+    folder: Path | None = None,
 ) -> Program:
     """Split, lower, check, simulate and emit a plan.
 
@@ -57,6 +65,7 @@ def emit_plan(
         budget: in bytes, for its head.
         costs_of: gives the costs of the graphs that regions make; without it those of the program's nodes
             stand for those of their parts.
+        folder: where what is offloaded waits in a file; None for memory of the host.
 
     Raises:
         PlanError: the plan is not legal for the graph.
@@ -74,5 +83,5 @@ def emit_plan(
         predicted_seconds=nest.timeline.seconds,
         versions=versions or {},
     )
-    source = emit(nest.graph, nest.schedule, nest.timeline, header, loops=nest.loops)
+    source = emit(nest.graph, nest.schedule, nest.timeline, header, loops=nest.loops, folder=folder)
     return Program(captured, costs, plan, nest.schedule, nest.timeline, source, nest)

@@ -85,7 +85,7 @@ def report_of(
         optimized=Optimized(
             predicted_peak_bytes=program.timeline.peak,
             peak_bytes=figures.peak_bytes,
-            host_bytes=0,
+            host_bytes=program.host_bytes,
             cpu_seconds=figures.cpu_seconds,
             predicted_latency_ratio=_predicted_ratio(facts, program, plain_over_eager),
         ),

@@ -29,6 +29,9 @@ class Request:
         plan: text of a plan to apply instead of searching.
         name: what reports call the program.
         rewrite: rewrite the graph first, where that raises neither peak nor time and keeps every bit.
+        offload: where values may wait outside the device: ``"none"``, ``"host"`` for its memory, or a
+            folder; None for none on a CPU, where a copy on the same memory saves nothing, and else the host.
+        host_memory: most bytes there; None for what is free.
     """
 
     memory: MemoryBudget | None = None
@@ -42,6 +45,8 @@ class Request:
     plan: str | None = None
     name: str = ""
     rewrite: bool = True
+    offload: str | None = None
+    host_memory: int | None = None
 
     @property
     def limits(self) -> Limits:
@@ -68,6 +73,8 @@ def request(
     plan: str | None = None,
     name: str = "",
     rewrite: bool = True,
+    offload: str | None = None,
+    host_memory: str | float | None = None,
 ) -> Request:
     """Return the request that a user's arguments make.
 
@@ -110,4 +117,17 @@ def request(
         plan=plan,
         name=name,
         rewrite=rewrite,
+        offload=offload,
+        host_memory=None if host_memory is None else _host_bytes(parse_memory(host_memory)),
     )
+
+
+def _host_bytes(given: MemoryBudget) -> int:
+    if given.nbytes is None:
+        raise UsageError(
+            stage="options",
+            what="the limit of the host's memory cannot be a share",
+            expected="bytes, or a size such as 64GiB",
+            got=repr(given.text),
+        )
+    return given.nbytes

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph
@@ -9,10 +10,11 @@ from peakfold.ir.plan import Plan
 from peakfold.options import Options
 from peakfold.pipeline import plan_cache
 from peakfold.pipeline.ctrl_c import CtrlC, postponed
+from peakfold.pipeline.host import is_offloading, limit
 from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.stage import Stages
-from peakfold.plan.schedule import planner
+from peakfold.plan.schedule import offload_search, planner
 from peakfold.report.units import bytes_text
 
 INTERRUPTED = "interrupted"
@@ -35,14 +37,17 @@ def find(
         InfeasibleError: none was found within the budget.
     """
     folder = options.cache / "plans"
-    effort = (bounds, asked.time_budget, asked.iterations, asked.seed)
+    away = is_offloading(asked)
+    effort: tuple[object, ...] = (bounds, asked.time_budget, asked.iterations, asked.seed)
+    effort += (costs.link, asked.host_memory) if away else ()
     key = plan_cache.key_of(graph, costs, effort)
     known, unread = plan_cache.load(folder, key, graph)
     faults = [] if unread is None else [unread]
     if known is not None:
         return known, faults
     with postponed() as ctrl_c:
-        found = planner.optimize(
+        search = partial(offload_search.optimize, host_memory=limit(asked)) if away else planner.optimize
+        found = search(
             graph,
             costs,
             memory=bounds.memory,

@@ -1,9 +1,9 @@
 """A plan in words."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from peakfold.cost.costs import Costs
-from peakfold.ir.graph import Graph
+from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Plan, Recompute
 from peakfold.report.model import Decision
 
@@ -15,7 +15,7 @@ def decisions_of(graph: Graph, plan: Plan, costs: Costs) -> tuple[Decision, ...]
     modules = _by_module(graph, plan.recompute)
     found = [_recompute(graph, costs, module, group) for module, group in modules.items()]
     found.sort(key=lambda decision: -decision.nbytes)
-    return (*found, *_order(graph, plan), *_storage(plan))
+    return (*found, *_offloads(graph, plan), *_order(graph, plan), *_storage(plan))
 
 
 def _by_module(graph: Graph, recompute: Iterable[Recompute]) -> Mapping[str, list[Recompute]]:
@@ -37,6 +37,26 @@ def _recompute(graph: Graph, costs: Costs, module: str, group: list[Recompute]) 
         nbytes=sum(_made(graph, node) for node in nodes),
         seconds=sum(costs.seconds.get(item.node, 0.0) for item in group),
     )
+
+
+def _offloads(graph: Graph, plan: Plan) -> Iterator[Decision]:
+    """What waits on the host, by module or kind of input, most bytes first."""
+    groups: dict[str, list[Value]] = {}
+    for gap in plan.offload:
+        given, node = graph.input.get(gap.value.node), graph.node.get(gap.value.node)
+        where = given.kind if given is not None else node.origin.module if node is not None else ""
+        groups.setdefault(where, []).append(gap.value)
+    sizes = {where: sum(map(graph.nbytes, values)) for where, values in groups.items()}
+    for where in sorted(groups, key=lambda where: -sizes[where]):
+        values = list(dict.fromkeys(groups[where]))
+        names = [graph.name_of(value).removeprefix(where + ".") for value in values[:SHOWN]]
+        more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+        yield Decision(
+            action="offload",
+            what=f"{where or 'model'}: {', '.join(names)}{more}",
+            when="copied to the host after use, back before the next, beside the computation",
+            nbytes=sizes[where],
+        )
 
 
 def _made(graph: Graph, node: int) -> int:

@@ -225,6 +225,7 @@ def interleaved_cpu_seconds(
     threads: int = 1,
     budget_seconds: float | None = None,
     progress: Callable[[int], None] | None = None,
+    wall: bool = False,
 ) -> dict[str, float]:
     """Return the least CPU seconds of each variant, all run in turn so that noise hits all alike.
 
@@ -235,11 +236,12 @@ def interleaved_cpu_seconds(
         threads: threads of torch meanwhile; with 1, the thread is pinned to one core.
         budget_seconds: no round starts after so many wall seconds, once one has counted.
         progress: called with the number of each round that counts, before it.
+        wall: measure wall seconds, on all cores: for programs whose copies run beside the computation.
     """
     best = dict.fromkeys(variants, float("inf"))
     names = list(variants)
     start = time.monotonic()
-    with _threads(threads), _quick_collections(), heap.kept():
+    with _threads(threads, pin=not wall), _quick_collections(), heap.kept():
         for round_ in range(-warmup, repeats):
             spent = time.monotonic() - start
             if round_ > 0 and budget_seconds is not None and spent > budget_seconds:
@@ -248,17 +250,17 @@ def interleaved_cpu_seconds(
                 progress(round_)
             for i in range(len(names)):
                 name = names[(i + round_) % len(names)]
-                seconds = _cpu_seconds(variants[name])
+                seconds = _seconds(variants[name], time.perf_counter if wall else time.process_time)
                 if round_ >= 0:
                     best[name] = min(best[name], seconds)
     return best
 
 
-def _cpu_seconds(step: Step) -> float:
+def _seconds(step: Step, clock: Callable[[], float]) -> float:
     gc.collect()
-    start = time.process_time()
+    start = clock()
     step()
-    return time.process_time() - start
+    return clock() - start
 
 
 @contextmanager
@@ -273,10 +275,10 @@ def _quick_collections() -> Iterator[None]:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def _threads(count: int, pin: bool = True) -> Iterator[None]:
     """Run torch on ``count`` threads; a single one is pinned to one core where the system can."""
     threads = torch.get_num_threads()
-    pin = count == 1 and hasattr(os, "sched_setaffinity")
+    pin = pin and count == 1 and hasattr(os, "sched_setaffinity")
     cores = os.sched_getaffinity(0) if pin else set()
     torch.set_num_threads(count)
     if pin:

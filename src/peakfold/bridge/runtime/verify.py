@@ -149,28 +149,40 @@ def observe(
         mine = copied(target)
         if precision == "float64":
             mine = doubled(mine)
-        run, others = _runner(mine, make_step)
+        run, others, lends = _runner(mine, make_step)
         torch.manual_seed(seed)
         kept: list[tuple[object, object]] = [run() for _ in range(steps - measure)]
         measured = None
         if measure:
             measured = peak_bytes(
-                lambda: kept.append(run()), 0, resident=lambda: _resident(mine, others), device=device
+                lambda: kept.append(run()),
+                0,
+                resident=lambda: _resident(mine, others),
+                device=device,
+                lent=lambda: _lent(mine) if lends else (),
             )
         results = [result for i, pair in enumerate(kept, 1) for result in _returned(pair, i)]
         return Observed((*results, *_left(mine)), steps, measured)
 
 
-def _runner(target: Target, make_step: MakeStep | None) -> tuple[_Runner, tuple[torch.Tensor, ...]]:
-    """Return what runs one step, and the tensors that it holds beside the target."""
+def _runner(target: Target, make_step: MakeStep | None) -> tuple[_Runner, tuple[torch.Tensor, ...], bool]:
+    """Return what runs one step, the tensors that it holds beside the target, and whether it moves some."""
     if make_step is None:
-        return _eager(target), ()
+        return _eager(target), (), False
     step = make_step(target)
     constants = step.compiled.binding.constants
+    lends = bool(step.plan.offload)
     args, kwargs = arguments(target.batch)
     if target.loss_fn is None:
-        return lambda: (None, step(*args, **kwargs)), constants
-    return lambda: (step(*args, **kwargs), step.outputs), constants
+        return lambda: (None, step(*args, **kwargs)), constants, lends
+    return lambda: (step(*args, **kwargs), step.outputs), constants, lends
+
+
+def _lent(target: Target) -> tuple[torch.Tensor, ...]:
+    """Tensors of the user that a program may move for a while."""
+    state = () if target.optimizer is None else pytree.tree_leaves(list(target.optimizer.state.values()))
+    held = (*target.model.parameters(), *target.model.buffers(), *state)
+    return tuple(leaf for leaf in held if isinstance(leaf, torch.Tensor))
 
 
 def _resident(target: Target, others: tuple[torch.Tensor, ...]) -> int:

@@ -1,0 +1,80 @@
+"""What is said where values cannot wait on the host."""
+
+import pytest
+from tests.torch.test_plans import transformer
+
+from peakfold.errors import InfeasibleError, UsageError
+from peakfold.pipeline import host
+from peakfold.pipeline.optimize import optimize
+from peakfold.pipeline.request import request
+from peakfold.pipeline.task import Task
+
+
+def asked(**more):
+    return request("70%", None, 5.0, 500, 0, "eager", False, **more)
+
+
+def task():
+    target = transformer()
+    return Task(target.model, target.loss_fn, target.optimizer, target.batch)
+
+
+OFFLOADED = """peakfold plan 1
+offload blocks.* after use back before backward
+"""
+
+
+def test_a_place_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError) as caught:
+        optimize(task(), asked(offload=str(tmp_path / "none")))
+    assert str(caught.value) == (
+        "options: there is no such place to offload to\n"
+        f"  at: {tmp_path / 'none'}\n"
+        "  expected: none, host, or a folder that exists\n"
+        "  next: make the folder first"
+    )
+
+
+def test_files_for_a_cuda_device(tmp_path):
+    with pytest.raises(UsageError, match="a CUDA device cannot offload to files"):
+        host.folder(asked(offload=str(tmp_path), device="cuda"))
+
+
+def test_a_share_of_the_host():
+    with pytest.raises(UsageError) as caught:
+        asked(offload="host", host_memory="20%")
+    assert str(caught.value) == (
+        "options: the limit of the host's memory cannot be a share\n"
+        "  expected: bytes, or a size such as 64GiB\n"
+        "  got: '20%'"
+    )
+
+
+def test_a_plan_that_needs_more_than_the_host_has():
+    with pytest.raises(InfeasibleError) as caught:
+        optimize(task(), asked(plan=OFFLOADED, host_memory=1000))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "plan: the host is too small for what the plan offloads"
+    assert lines[1] == "  at: memory of the host"
+    assert lines[2] == "  expected: at most 1.0 kB there"
+    assert lines[3].startswith("  got: ")
+    assert lines[4].startswith("  next: offload less, to a folder with space")
+
+
+def test_a_search_keeps_to_the_host_that_there_is():
+    for most in (1 << 14, 1 << 15):
+        found = optimize(task(), asked(offload="host", host_memory=most, device="sim:rtx3090"))
+        assert found.report.optimized.host_bytes <= most
+
+
+@pytest.mark.parametrize(
+    ("device", "offload", "answer"),
+    [
+        ("cpu", None, False),
+        ("cpu", "host", True),
+        ("sim:rtx3090", None, True),
+        ("sim:rtx3090", "none", False),
+    ],
+)
+def test_where_offloading_is_on(device, offload, answer):
+    assert host.is_offloading(asked(device=device, offload=offload)) is answer
