@@ -125,8 +125,9 @@ def test_optimizers_that_need_a_closure():
 
 def test_optimizers_that_branch_on_their_step():
     assert message(mse, make=lambda m: torch.optim.RAdam(m.parameters())) == (
-        "capture: the optimizer decides control flow by a number that is read from a tensor\n"
-        "  expected: decisions by numbers of param_groups only\n"
+        "capture: the optimizer RAdam cannot be captured\n"
+        "  expected: an optimizer whose step() needs gradients only, and whose state is tensors\n"
+        "  got: the optimizer decides control flow by a number that is read from a tensor\n"
         f"  next: {OFFER}"
     )
 
@@ -173,12 +174,16 @@ def test_numbers_that_cannot_be_followed():
         p.add_(p.grad, alpha=-math.exp(lr))
 
     text = message(mse, make=lambda m: Counting(m.parameters(), work))
-    assert text.startswith("capture: the optimizer computes a number in a way that cannot be followed: ")
+    assert "  got: the optimizer computes a number in a way that cannot be followed: " in text
     assert text.endswith(f"  next: {OFFER}")
 
 
 def test_numbers_that_are_tensors():
-    text = message(mse, make=lambda m: torch.optim.SGD(m.parameters(), lr=torch.tensor(0.1)))
+    decay = torch.tensor(0.1)
+    text = message(mse, make=lambda m: torch.optim.SGD(m.parameters(), lr=0.1, weight_decay=decay))
+    assert "  got: weight_decay is a tensor, not a number\n" in text
+    rate = torch.tensor(0.1, requires_grad=True)
+    text = message(mse, make=lambda m: torch.optim.SGD(m.parameters(), lr=rate))
     assert "  got: lr is a tensor, not a number\n" in text
 
 
@@ -278,8 +283,9 @@ def test_a_model_of_which_a_part_is_on_the_meta_device():
 @pytest.mark.parametrize("foreach", [False, True])
 def test_an_optimizer_that_writes_its_numbers_into_tensors(foreach):
     assert message(mse, make=lambda model: torch.optim.Rprop(model.parameters(), foreach=foreach)) == (
-        "capture: the optimizer puts a number of param_groups into a tensor\n"
-        "  expected: numbers that are passed to operators as they are\n"
+        "capture: the optimizer Rprop cannot be captured\n"
+        "  expected: an optimizer whose step() needs gradients only, and whose state is tensors\n"
+        "  got: the optimizer puts a number of param_groups into a tensor\n"
         f"  next: {OFFER}"
     )
 

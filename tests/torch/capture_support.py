@@ -34,6 +34,8 @@ def run(captured: Captured, model, optimizer, batch, scaler=None):
             case BufferOf(name):
                 tensors[given.id] = buffers[name]
             case GradientOf(name):
+                if parameters[name].grad is None:
+                    parameters[name].grad = torch.full_like(parameters[name].detach(), -0.0)
                 tensors[given.id] = parameters[name].grad
             case OptimizerState(parameter, key):
                 tensors[given.id] = optimizer.state[parameters[parameter]][key]
@@ -45,6 +47,9 @@ def run(captured: Captured, model, optimizer, batch, scaler=None):
                 tensors[given.id] = getattr(scaler, f"_{key}")
             case Hyperparameter(group, key, item):
                 value = optimizer.param_groups[group][key]
+                if isinstance(value, torch.Tensor):
+                    tensors[given.id] = value
+                    continue
                 scalars[given.id] = first.get(given.id, value if item < 0 else value[item])
     values = interpret(graph, tensors, scalars)
     assert_types_hold(graph, values)

@@ -44,7 +44,7 @@ def test_experts_chosen_by_a_loop_over_data_are_refused():
     model, loss_fn, optimizer, batch = build("mixtral", "tiny")
     model.config._experts_implementation = "eager"
     with pytest.raises(
-        CaptureError, match="the shape or value that aten.nonzero.default gives depends"
+        CaptureError, match=r"the shape or value that aten.nonzero.default gives depends"
     ) as caught:
         capture_step(model, loss_fn, optimizer, batch)
     assert "modeling_mixtral.py" in caught.value.where

@@ -9,13 +9,12 @@ from peakfold.bridge.capture.captured import Missing
 from peakfold.bridge.capture.guards import (
     Geometries,
     Guards,
-    OptimizerGuard,
     Same,
     batch_guards,
     hook_tables,
-    optimizer_guard,
 )
 from peakfold.bridge.capture.host import Comparison
+from peakfold.bridge.capture.optimizer_guards import OptimizerGuard, optimizer_guard
 from peakfold.bridge.capture.reads import (
     Entry,
     closures_read,

@@ -12,14 +12,15 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture import batches
 from peakfold.bridge.capture.assemble import assemble
-from peakfold.bridge.capture.binding import GradientOf, Parameter
+from peakfold.bridge.capture.binding import GradientOf, Parameter, Source
 from peakfold.bridge.capture.captured import Captured
 from peakfold.bridge.capture.gradients import backward, batch_outputs
 from peakfold.bridge.capture.hostrandom import no_draws_of_python
+from peakfold.bridge.capture.optimizers import updated_names
 from peakfold.bridge.capture.places import users_errors
 from peakfold.bridge.capture.scaling import Scaling
 from peakfold.bridge.capture.trace import Trace
-from peakfold.bridge.capture.update import Shadow, shadow, updated_names
+from peakfold.bridge.capture.update import Shadow, shadow
 from peakfold.errors import CaptureError
 from peakfold.ir.graph import Output, State
 
@@ -142,7 +143,8 @@ def _set_gradients(trace: Trace, gradients: Mapping[str, torch.Tensor]) -> None:
 
 def _update(trace: Trace, optimizer: torch.optim.Optimizer) -> Shadow:
     made = shadow(optimizer, trace.module, trace.tape)
-    for source, fake in made.states.items():
+    given: list[tuple[Source, torch.Tensor]] = [*made.states.items(), *made.rates.items()]
+    for source, fake in given:
         trace.bind(trace.tape.value(fake).node, source)
     made.step(trace.tape, trace.module.fake)
     return made

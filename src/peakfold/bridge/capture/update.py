@@ -4,7 +4,6 @@ The algorithm is the user's: ``type(optimizer).step`` runs on a shadow of the op
 fake parameters and recorded numbers. So every operator of the update is eager's, in eager's order.
 """
 
-from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +11,22 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from peakfold.bridge.capture.binding import Hyperparameter, OptimizerState
 from peakfold.bridge.capture.captured import Missing
 from peakfold.bridge.capture.fakes import FakeModule, fake_of
-from peakfold.bridge.capture.storage import Geometry
+from peakfold.bridge.capture.first_state import Fills, missing_state
+from peakfold.bridge.capture.optimizer_guards import OF_SCHEDULERS
+from peakfold.bridge.capture.optimizers import (
+    Group,
+    copy_of,
+    names_of,
+    parameters_of,
+    refused,
+    run_step,
+    without_hooks,
+)
 from peakfold.bridge.capture.tape import Tape
-from peakfold.errors import CaptureError
-
-Group = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Shadow:
         optimizer: of the user's class, with fake parameters.
         names: name of each fake parameter, by id.
         states: the fake tensors that stand for optimizer state.
+        rates: the fake tensors that stand for learning rates which are tensors.
         missing: what of the state does not exist yet.
         undamped: groups that have no dampening on a step that makes their state.
     """
@@ -39,13 +45,14 @@ class Shadow:
     optimizer: torch.optim.Optimizer
     names: Mapping[int, str]
     states: Mapping[OptimizerState, torch.Tensor]
+    rates: Mapping[Hyperparameter, torch.Tensor]
     missing: tuple[Missing, ...]
     undamped: tuple[int, ...]
 
     def step(self, tape: Tape, real: Mapping[int, torch.Tensor]) -> None:
         """Run the user's step, its hooks included."""
         with torch.no_grad(), HostReads(tape, real):
-            _run(self.optimizer)
+            run_step(self.optimizer)
 
     def state_now(self) -> Iterator[tuple[OptimizerState, torch.Tensor]]:
         """Yield each state with the tensor that holds it now."""
@@ -81,35 +88,15 @@ class HostReads(TorchFunctionMode):
         return arg
 
 
-def _run(optimizer: torch.optim.Optimizer) -> None:
-    try:
-        type(optimizer).step(optimizer)
-    except CaptureError:
-        raise
-    except Exception as error:
-        raise refused(optimizer, f"{type(error).__name__}: {error}") from error
-
-
-def refused(optimizer: torch.optim.Optimizer, got: str) -> CaptureError:
-    """Return the error for an optimizer that cannot be captured."""
-    return CaptureError(
-        stage="capture",
-        what=f"the optimizer {type(optimizer).__name__} cannot be captured",
-        expected="an optimizer whose step() needs gradients only, and whose state is tensors",
-        got=got,
-        hint="pass optimizer=None: the step leaves gradients, and the optimizer runs by itself",
-    )
-
-
 def shadow(optimizer: torch.optim.Optimizer, module: FakeModule, tape: Tape) -> Shadow:
     """Make the shadow of an optimizer; the fake parameters have their gradients by now."""
-    names = _names(optimizer, module)
+    names = names_of(optimizer, module)
     fakes = module.fake
     _check_flags(optimizer)
-    missing, undamped = _missing(optimizer, module, tape)
+    missing, undamped = missing_state(optimizer, module, tape)
     state: dict[torch.Tensor, dict[str, Any]] = {}
     tensors: dict[OptimizerState, torch.Tensor] = {}
-    for real in _parameters(optimizer):
+    for real in parameters_of(optimizer):
         held = optimizer.state.get(real, {})
         made = {m.source.key: m for m in missing if m.source.parameter == names[id(real)]}
         for key in dict.fromkeys((*held, *made)):
@@ -118,33 +105,12 @@ def shadow(optimizer: torch.optim.Optimizer, module: FakeModule, tape: Tape) -> 
             state.setdefault(fakes[id(real)], {})[key] = fake
     for source, fake in tensors.items():
         tape.add_input(fake, f"{source.parameter}.{source.key}", "optimizer")
-    groups = [_recorded(group, index, fakes, tape) for index, group in enumerate(optimizer.param_groups)]
-    copy = _copy(optimizer, groups, state)
-    return Shadow(copy, {id(fakes[i]): name for i, name in names.items()}, tensors, missing, undamped)
-
-
-def updated_names(optimizer: torch.optim.Optimizer, module: FakeModule) -> frozenset[str]:
-    """Return the names of the parameters that an optimizer updates."""
-    return frozenset(_names(optimizer, module).values())
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]
-
-
-def _names(optimizer: torch.optim.Optimizer, module: FakeModule) -> dict[int, str]:
-    names = {id(real): name for name, real, _ in module.parameters}
-    for real in _parameters(optimizer):
-        if id(real) not in names:
-            raise CaptureError(
-                stage="capture",
-                what="the optimizer updates a tensor that is not a parameter of the model",
-                expected="parameters of the model",
-                got=f"a tensor of shape {tuple(real.shape)}",
-                hint="make the optimizer from model.parameters() of the model that is passed",
-            )
-    return {id(real): names[id(real)] for real in _parameters(optimizer)}
+    rates: dict[Hyperparameter, torch.Tensor] = {}
+    groups = [
+        _recorded(group, index, fakes, tape, rates) for index, group in enumerate(optimizer.param_groups)
+    ]
+    copy = copy_of(optimizer, groups, state)
+    return Shadow(copy, {id(fakes[i]): name for i, name in names.items()}, tensors, rates, missing, undamped)
 
 
 def _check_flags(optimizer: torch.optim.Optimizer) -> None:
@@ -153,47 +119,47 @@ def _check_flags(optimizer: torch.optim.Optimizer) -> None:
             if group.get(flag):
                 raise refused(optimizer, f"{flag}=True")
         for key, entry in group.items():
-            if isinstance(entry, torch.Tensor):
+            if not isinstance(entry, torch.Tensor) or key == OF_SCHEDULERS:
+                continue
+            if key != "lr" or entry.requires_grad:
                 raise refused(optimizer, f"{key} is a tensor, not a number")
 
 
-def _copy(
-    optimizer: torch.optim.Optimizer, groups: list[Group], state: Mapping[torch.Tensor, Group]
-) -> torch.optim.Optimizer:
-    copy = object.__new__(type(optimizer))
-    copy.__dict__.update(optimizer.__dict__)
-    copy.__dict__.pop("step", None)
-    copy.param_groups = groups
-    copy.state = defaultdict(dict, state)
-    return copy
-
-
-def _without_hooks(copy: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Return the copy for a step on the side, which is no step of the user's."""
-    copy._optimizer_step_pre_hooks = OrderedDict()
-    copy._optimizer_step_post_hooks = OrderedDict()
-    return copy
-
-
-def _recorded(group: Group, index: int, fakes: Mapping[int, torch.Tensor], tape: Tape) -> Group:
+def _recorded(
+    group: Group,
+    index: int,
+    fakes: Mapping[int, torch.Tensor],
+    tape: Tape,
+    rates: dict[Hyperparameter, torch.Tensor],
+) -> Group:
     made: Group = {}
     for key, value in group.items():
         if key == "params":
             made[key] = [fakes[id(real)] for real in value]
+        elif key == OF_SCHEDULERS:
+            made[key] = value
         else:
-            made[key] = _recorded_entry(value, Hyperparameter(index, key), tape)
+            made[key] = _recorded_entry(value, Hyperparameter(index, key), tape, rates)
     return made
 
 
-def _recorded_entry(value: object, source: Hyperparameter, tape: Tape) -> object:
+def _recorded_entry(
+    value: object, source: Hyperparameter, tape: Tape, rates: dict[Hyperparameter, torch.Tensor]
+) -> object:
     if isinstance(value, bool):
         return value
+    if isinstance(value, torch.Tensor):
+        with tape.fake:
+            fake = fake_of(value)
+        rates[source] = fake
+        tape.add_input(fake, f"optimizer.{source.group}.{source.key}", "optimizer")
+        return fake
     if isinstance(value, float) or (isinstance(value, int) and source.key == "lr"):
         item = "" if source.item < 0 else f".{source.item}"
         return tape.add_scalar(f"optimizer.{source.group}.{source.key}{item}", float(value), source)
     if isinstance(value, tuple):
         entries = (Hyperparameter(source.group, source.key, item) for item in range(len(value)))
-        return tuple(map(lambda v, s: _recorded_entry(v, s, tape), value, entries))
+        return tuple(map(lambda v, s: _recorded_entry(v, s, tape, rates), value, entries))
     return value
 
 
@@ -215,155 +181,6 @@ def _state_tensor(
         return torch.empty(made.shape, dtype=made.dtype, device=made.device)
 
 
-# -- state that does not exist yet -------------------------------------------------------------
-
-
-_READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
-
-
-class _Fills(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes what factory operators fill new tensors with."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.fill: dict[int, float] = {}
-        self.alive: list[object] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if func in _READS:
-            return 0.5
-        result = func(*args, **(kwargs or {}))
-        if func._schema.is_mutable and isinstance(args[0], torch.Tensor):
-            self.fill.pop(args[0].untyped_storage()._cdata, None)
-        value = _filled(func, args)
-        if value is not None:
-            self.fill[result.untyped_storage()._cdata] = value
-            self.alive.append(result)
-        return result
-
-    def of(self, value: object) -> float | None:
-        """Return what a tensor is filled with now, None where that is not known."""
-        return self.fill.get(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else None
-
-
-def _filled(func: torch._ops.OpOverload, args: Sequence[Any]) -> float | None:
-    name = func._schema.name.removeprefix("aten::")
-    if name in ("zeros", "zeros_like", "new_zeros"):
-        return 0.0
-    if name in ("ones", "ones_like", "new_ones"):
-        return 1.0
-    if name in ("full", "full_like"):
-        return float(args[1])
-    if name == "lift_fresh" and args[0].numel() == 1:
-        with _disable_current_modes():
-            return float(args[0])
-    return None
-
-
-class _FirstValues(dict[str, Any]):
-    """The state of a parameter that remembers what is first put under each key, and its fill."""
-
-    def __init__(self, fills: _Fills) -> None:
-        super().__init__()
-        self.fills = fills
-        self.first: dict[str, tuple[Any, float | None]] = {}
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.first.setdefault(key, (value, self.fills.of(value)))
-        super().__setitem__(key, value)
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
-
-
-def _missing(
-    optimizer: torch.optim.Optimizer, module: FakeModule, tape: Tape
-) -> tuple[tuple[Missing, ...], tuple[int, ...]]:
-    """Run the first step of the parameters without state on the side, to see what it makes."""
-    fakes = module.fake
-    groups = [_first_group(group, optimizer, fakes, tape) for group in optimizer.param_groups]
-    fresh = [param for group in groups for param in group["params"]]
-    if not fresh:
-        return (), ()
-    fills = _Fills()
-    state: dict[torch.Tensor, Any] = {param: _FirstValues(fills) for param in fresh}
-    copy = _without_hooks(_copy(optimizer, groups, state))
-    with _disable_current_modes(), tape.fake, fills, torch.no_grad():
-        _run(copy)
-    names = _names(optimizer, module)
-    ordered = [
-        (names[id(real)], group)
-        for group, user in zip(groups, optimizer.param_groups, strict=True)
-        for real in user["params"]
-        if _is_fresh(real, optimizer, fakes)
-    ]
-    made = [
-        _missing_entry(optimizer, OptimizerState(name, key), value, fill, param)
-        for (name, _), param in zip(ordered, fresh, strict=True)
-        for key, (value, fill) in copy.state[param].first.items()
-        if value is not None
-    ]
-    return tuple(made), _undamped(optimizer, fakes)
-
-
-def _is_fresh(
-    real: torch.Tensor, optimizer: torch.optim.Optimizer, fakes: Mapping[int, torch.Tensor]
-) -> bool:
-    state = optimizer.state.get(real, {})
-    return fakes[id(real)].grad is not None and all(value is None for value in state.values())
-
-
-def _first_group(
-    group: Group, optimizer: torch.optim.Optimizer, fakes: Mapping[int, torch.Tensor], tape: Tape
-) -> Group:
-    fresh = [real for real in group["params"] if _is_fresh(real, optimizer, fakes)]
-    with tape.fake:
-        params = [fake_of(real) for real in fresh]
-        for param in params:
-            param.grad = torch.empty_like(param)
-    return {**group, "params": params}
-
-
-def _missing_entry(
-    optimizer: torch.optim.Optimizer,
-    source: OptimizerState,
-    value: object,
-    fill: float | None,
-    param: torch.Tensor,
-) -> Missing:
-    if not isinstance(value, torch.Tensor):
-        raise refused(optimizer, f"state {source.key!r} is a {type(value).__name__}")
-    if fill is None and isinstance(optimizer, torch.optim.SGD):
-        fill = -0.0
-    if fill is None:
-        raise refused(optimizer, f"state {source.key!r} is made from the first gradients")
-    same = value.shape == param.shape and value.stride() == param.stride() and value.dim() > 0
-    geometry = Geometry.of(value)
-    return Missing(
-        source, geometry.shape, value.dtype, geometry.device, fill, source.parameter if same else ""
-    )
-
-
-def _undamped(optimizer: torch.optim.Optimizer, fakes: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
-    if not isinstance(optimizer, torch.optim.SGD):
-        return ()
-    damped = [i for i, group in enumerate(optimizer.param_groups) if group["momentum"] and group["dampening"]]
-    for index in damped:
-        params = [p for p in optimizer.param_groups[index]["params"] if fakes[id(p)].grad is not None]
-        fresh = [_is_fresh(param, optimizer, fakes) for param in params]
-        if any(fresh) and not all(fresh):
-            raise refused(optimizer, "dampening, and momentum buffers for some parameters only")
-    return tuple(damped)
-
-
 def mirrored(
     optimizer: torch.optim.Optimizer, module: FakeModule, mode: FakeTensorMode
 ) -> torch.optim.Optimizer:
@@ -372,7 +189,7 @@ def mirrored(
     Call it in the fake mode. Its numbers are the user's own; nothing is recorded.
     """
     fakes = module.fake
-    _names(optimizer, module)
+    names_of(optimizer, module)
     state = {
         fakes[id(real)]: {k: fake_of(v) if isinstance(v, torch.Tensor) else v for k, v in held.items()}
         for real, held in optimizer.state.items()
@@ -381,14 +198,14 @@ def mirrored(
     groups = [
         {**group, "params": [fakes[id(real)] for real in group["params"]]} for group in optimizer.param_groups
     ]
-    copy = _copy(optimizer, groups, state)
+    copy = copy_of(optimizer, groups, state)
     fresh = [p for group in groups for p in group["params"] if not state.get(p)]
     for parameter in fresh:
         parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
-    first = _without_hooks(_copy(optimizer, groups, copy.state))
+    first = without_hooks(copy_of(optimizer, groups, copy.state))
     first.state = copy.state
-    with _Fills(), torch.no_grad():
-        _run(first)
+    with Fills(), torch.no_grad():
+        run_step(first)
     for parameter in fresh:
         parameter.grad = None
     return copy

@@ -33,7 +33,7 @@ class Group:
     Attributes:
         parameters: names, in order.
         flags: the optimizer's own entries that decide what it computes: booleans, texts and None; of a
-            number, whether it is zero. What a scheduler adds does not count.
+            number, whether it is zero; of a tensor, that it is one. What a scheduler adds does not count.
     """
 
     parameters: tuple[str, ...]
@@ -155,9 +155,11 @@ def _groups(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> 
 
 
 def _is_flag(entry: object) -> bool:
-    return isinstance(entry, bool | int | float | str | None)
+    return isinstance(entry, bool | int | float | str | torch.Tensor | None)
 
 
-def _flag(entry: bool | float | str | None) -> bool | str | None:
+def _flag(entry: bool | float | str | torch.Tensor | None) -> bool | str | None:
+    if isinstance(entry, torch.Tensor):
+        return "a tensor"
     is_number = isinstance(entry, int | float) and not isinstance(entry, bool)
     return entry == 0 if is_number else cast(bool | str | None, entry)

@@ -1,0 +1,122 @@
+"""When a captured program is that of the user's optimizer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from peakfold.bridge.capture.binding import Hyperparameter
+from peakfold.bridge.capture.host import Comparison, HostNumber
+from peakfold.bridge.capture.reads import MISSING
+
+OF_SCHEDULERS = "initial_lr"
+"""What schedulers add to a group; no optimizer reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGuard:
+    """A parameter group.
+
+    Attributes:
+        parameters: the objects, in order.
+        flags: entries other than numbers that may change.
+        tensors: names of the entries that are tensors.
+    """
+
+    parameters: tuple[torch.Tensor, ...]
+    flags: tuple[tuple[str, object], ...]
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OptimizerGuard:
+    """The optimizer's structure."""
+
+    kind: type
+    groups: tuple[GroupGuard, ...]
+    comparisons: tuple[Comparison, ...]
+    hooks: tuple[int, ...]
+    states: tuple[torch.Tensor, ...]
+
+    def broken(self, optimizer: torch.optim.Optimizer | None) -> str | None:
+        """Return what differs, or None."""
+        if optimizer is None or type(optimizer) is not self.kind:
+            return f"the optimizer is a {type(optimizer).__name__}, captured as {self.kind.__name__}"
+        if len(optimizer.param_groups) != len(self.groups):
+            return f"the optimizer has {len(optimizer.param_groups)} groups, captured as {len(self.groups)}"
+        for index, (group, known) in enumerate(zip(optimizer.param_groups, self.groups, strict=True)):
+            reason = _group_broken(index, group, known)
+            if reason is not None:
+                return reason
+        if step_hooks(optimizer) != self.hooks:
+            return "a step hook of the optimizer was added or removed"
+        if any(parameter not in optimizer.state for parameter in self.states):
+            return "the optimizer's state was cleared"
+        return next((text for c in self.comparisons if (text := _comparison_broken(c, optimizer))), None)
+
+
+def _group_broken(index: int, group: Mapping[str, object], known: GroupGuard) -> str | None:
+    parameters = group["params"]
+    assert isinstance(parameters, list)
+    if len(parameters) != len(known.parameters):
+        return f"group {index} of the optimizer has {len(parameters)} parameters"
+    for now, then in zip(parameters, known.parameters, strict=True):
+        if now is not then:
+            return f"a parameter in group {index} of the optimizer was replaced"
+    if _tensor_keys(group) != known.tensors:
+        return f"a tensor became a number, or a number a tensor, in group {index} of the optimizer"
+    for key, value in known.flags:
+        if group.get(key, MISSING) != value:
+            return f"{key} of group {index} of the optimizer is {group.get(key)!r}, captured as {value!r}"
+    return None
+
+
+def _tensor_keys(group: Mapping[str, object]) -> tuple[str, ...]:
+    held = (key for key, entry in group.items() if isinstance(entry, torch.Tensor))
+    return tuple(key for key in held if key != OF_SCHEDULERS)
+
+
+def _comparison_broken(comparison: Comparison, optimizer: torch.optim.Optimizer) -> str | None:
+    def value(number: HostNumber) -> float:
+        origin = number.operands[0]
+        assert isinstance(origin, Hyperparameter)
+        entry = optimizer.param_groups[origin.group][origin.key]
+        return float(entry if origin.item < 0 else entry[origin.item])
+
+    if comparison.holds(value):
+        return None
+    return "a number of the optimizer's groups (weight_decay, momentum, ..) became zero, or no longer is"
+
+
+def step_hooks(optimizer: torch.optim.Optimizer) -> tuple[int, ...]:
+    """Return the keys of an optimizer's step hooks."""
+    return (*optimizer._optimizer_step_pre_hooks, -1, *optimizer._optimizer_step_post_hooks)
+
+
+def optimizer_guard(
+    optimizer: torch.optim.Optimizer,
+    comparisons: Sequence[Comparison],
+    states: Sequence[torch.Tensor],
+) -> OptimizerGuard:
+    """Return the guards of an optimizer.
+
+    Args:
+        optimizer: the user's.
+        comparisons: truth tests on its numbers.
+        states: parameters whose state must exist.
+    """
+    groups = tuple(
+        GroupGuard(
+            tuple(group["params"]),
+            tuple((k, v) for k, v in group.items() if _is_flag(k, v)),
+            _tensor_keys(group),
+        )
+        for group in optimizer.param_groups
+    )
+    return OptimizerGuard(type(optimizer), groups, tuple(comparisons), step_hooks(optimizer), tuple(states))
+
+
+def _is_flag(key: str, value: object) -> bool:
+    if isinstance(value, bool | str | type(None)):
+        return True
+    return isinstance(value, int) and key not in ("lr", OF_SCHEDULERS)
