@@ -36,7 +36,7 @@ class _Known:
 
 
 def budgets(workload: str, size: str, count: int, time_budget: float) -> list[Row]:
-    """Return a row for each budget, from eager's measured peak evenly to the proven lower bound.
+    """Return a row for each budget, from eager's measured peak to the proven lower bound, in even ratios.
 
     Args:
         workload: its name.
@@ -48,7 +48,7 @@ def budgets(workload: str, size: str, count: int, time_budget: float) -> list[Ro
     eager = eager_call(case.task)
     peak = peak_bytes(eager, resident=case.task.resident).peak_bytes
     bound = peak_bound(tabulate(case.captured.graph, case.costs))
-    asked = [int(nbytes) for nbytes in np.linspace(peak, bound, count)]
+    asked = [int(nbytes) for nbytes in np.geomspace(peak, bound, count)]
     start = time.perf_counter()
     front = optimize_front(case.captured.graph, case.costs, budgets=asked, time_budget=time_budget)
     taken = time.perf_counter() - start

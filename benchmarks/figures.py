@@ -83,7 +83,7 @@ def budgets(
     time_budget: SearchOf = 20.0,
     json: JsonOf = "-",
 ) -> None:
-    """Budgets from eager's peak to the proven bound: each run, and its bytes against the simulated ones."""
+    """Budgets from eager's peak to the proven bound: each run, its bytes against the simulated ones."""
     _write("budgets", json, _each(workloads, budgets_.budgets, size, count, time_budget))
 
 

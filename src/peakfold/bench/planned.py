@@ -17,6 +17,8 @@ from peakfold.report.progress import Progress
 
 SPARES = (0.98, 0.95)
 """Beside the plan for a time limit, one for each of these parts of it runs: prediction is not exact."""
+CLOSE = (0.995, 0.985)
+"""The same within eager's own time, where the program without recomputation has little to spare."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,13 @@ class Plans:
         found = self._search(constraint, memory=budget)
         return (self._planned(constraint, found, found.plan),)
 
-    def within_time(self, constraint: str, limit: float, spare: bool) -> Sequence[Planned]:
+    def within_time(self, constraint: str, limit: float, spares: Sequence[float] = ()) -> Sequence[Planned]:
         """Return the smallest program within a limit of the time over eager's.
 
         Args:
             constraint: in words.
             limit: 1.10 for at most 10 % slower.
-            spare: also the smallest within each of `SPARES` of the limit.
+            spares: also the smallest within each of these parts of the limit.
 
         Raises:
             InfeasibleError: there is none.
@@ -94,11 +96,11 @@ class Plans:
         seconds = limit * self.plain.timeline.seconds / self.correction
         found = self._search(constraint, latency=seconds)
         plans = [self._planned(constraint, found, found.plan)]
-        for share in SPARES if spare else ():
+        for share in spares:
             quicker = [point for point in found.front if point.seconds <= share * seconds]
             if quicker:
                 least = min(quicker, key=lambda point: point.peak_bytes)
-                plans.append(self._planned(f"{constraint} -{1 - share:.0%}", found, least.plan))
+                plans.append(self._planned(f"{constraint} -{100 * (1 - share):.3g}%", found, least.plan))
         return plans
 
     def _search(

@@ -6,7 +6,7 @@ from functools import partial
 
 from peakfold.bench.observe import Call, Make, Observed, is_equal, message, observe, timed
 from peakfold.bench.peers import Peer, catalog
-from peakfold.bench.planned import Planned, Plans, Search
+from peakfold.bench.planned import CLOSE, SPARES, Planned, Plans, Search
 from peakfold.bench.rows import EAGER, PEAKFOLD, Row, ratio
 from peakfold.bench.settings import Settings, is_checkpoint
 from peakfold.budget import parse_memory
@@ -135,11 +135,12 @@ def _memory_searches(run: _Run, plans: Plans) -> Iterator[tuple[str, Search]]:
 def _time_searches(run: _Run, plans: Plans, quick: dict[str, float]) -> Iterator[tuple[str, Search]]:
     for limit in run.settings.latency:
         constraint = f"latency {limit:.2f}"
-        yield constraint, partial(plans.within_time, constraint, limit, True)
+        yield constraint, partial(plans.within_time, constraint, limit, SPARES)
     for peer in quick if run.settings.matched else ():
         if peer == EAGER or is_checkpoint(peer):
             constraint = f"as {peer}"
-            yield constraint, partial(plans.within_time, constraint, quick[peer] / quick[EAGER], False)
+            limit, spares = quick[peer] / quick[EAGER], CLOSE if peer == EAGER else ()
+            yield constraint, partial(plans.within_time, constraint, limit, spares)
 
 
 def _search(run: _Run, plans: Plans, constraint: str, search: Search) -> None:
