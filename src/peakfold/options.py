@@ -17,12 +17,14 @@ class Options:
         check: check graph, plan and schedule after every stage (``PEAKFOLD_CHECK``).
         dump: directory for what each stage makes; None for nothing (``PEAKFOLD_DUMP``).
         debug: how much is told, from 0, nothing, up (``PEAKFOLD_DEBUG``).
+        compiler: of C++, once, for arenas; the usual names on the PATH when empty (``CXX``).
     """
 
     cache: Path
     check: bool = False
     dump: Path | None = None
     debug: int = 0
+    compiler: str = ""
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Options:
@@ -45,6 +47,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Options:
         check=_flag("PEAKFOLD_CHECK", given.get("PEAKFOLD_CHECK", "")),
         dump=Path(dump).expanduser() if dump else None,
         debug=_level("PEAKFOLD_DEBUG", given.get("PEAKFOLD_DEBUG", "")),
+        compiler=given.get("CXX", ""),
     )
 
 

@@ -1,0 +1,337 @@
+// Serves the allocations of a step from one arena: planned offsets, in program order.
+//
+// One allocator stands before torch's own on the CPU. On a thread that runs a step with an arena each
+// request is matched with the next planned one by its size, and gets the planned address; whatever does
+// not match, and every other thread, goes to torch's own allocator. A place is given out only while no
+// other live block overlaps it, so a wrong plan costs bytes, never a result.
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace {
+
+constexpr int64_t kLookahead = 16;  // planned requests that may be skipped to find one of the same size
+constexpr size_t kNamed = 32;       // requests without a match that are remembered
+constexpr size_t kLine = 64;         // a block takes whole lines
+constexpr int kPoison = 0xff;       // fills dead bytes: NaN in every floating type, -1 in whole numbers
+
+c10::Allocator* base = nullptr;
+
+// A block of bytes and what lives in it.
+struct Memory {
+  c10::DataPtr block;
+  size_t size = 0;
+  std::mutex mutex;
+  std::vector<std::pair<size_t, size_t>> live;  // (start, end), sorted
+  bool released = false;
+
+  char* start() const { return static_cast<char*>(block.get()); }
+
+  bool take(size_t begin, size_t end) {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto next = std::lower_bound(live.begin(), live.end(), std::make_pair(begin, size_t{0}));
+    if (end > size || (next != live.end() && next->first < end)) return false;
+    if (next != live.begin() && std::prev(next)->second > begin) return false;
+    live.insert(next, {begin, end});
+    return true;
+  }
+};
+
+std::shared_mutex registry_mutex;
+std::map<const char*, Memory*> registry;
+
+Memory* memory_of(const void* pointer) {
+  auto at = registry.upper_bound(static_cast<const char*>(pointer));
+  if (at == registry.begin()) return nullptr;
+  Memory* memory = std::prev(at)->second;
+  return pointer < memory->start() + memory->size ? memory : nullptr;
+}
+
+Memory* new_memory(size_t size) {
+  auto* memory = new Memory;
+  memory->block = base->allocate(size);
+  memory->size = size;
+  std::unique_lock<std::shared_mutex> lock(registry_mutex);
+  registry[memory->start()] = memory;
+  return memory;
+}
+
+void destroy(Memory* memory) {
+  {
+    std::unique_lock<std::shared_mutex> lock(registry_mutex);
+    registry.erase(memory->start());
+  }
+  delete memory;
+}
+
+// Give a block up: at once, or with the last tensor in it.
+void release(Memory* memory) {
+  bool unused;
+  {
+    std::lock_guard<std::mutex> lock(memory->mutex);
+    memory->released = true;
+    unused = memory->live.empty();
+  }
+  if (unused) destroy(memory);
+}
+
+enum Kind : int64_t { ALLOCATE = 0, FREE = 1, MARK = 2 };
+
+struct Recorder {
+  std::mutex mutex;
+  std::vector<int64_t> events;  // pairs (kind, size or index)
+  int64_t count = 0;
+  bool open = true;
+};
+
+struct Recorded {
+  c10::DeleterFnPtr deleter;
+  void* context;
+  Recorder* recorder;
+  int64_t index;
+};
+
+std::mutex recorded_mutex;
+std::unordered_map<void*, Recorded> recorded;
+
+struct Entry {
+  size_t size, offset;
+  bool outlives;
+  std::vector<Memory*> spares;
+};
+
+struct Stats {
+  int64_t requests = 0, served = 0, ordinary = 0, ordinary_bytes = 0, spares = 0, high_water = 0;
+};
+
+struct Plan {
+  std::vector<Entry> entries;
+  Memory* arena = nullptr;
+  Memory* kept = nullptr;  // where blocks that outlive the step lie
+  int64_t kept_start = 0;  // where those would begin in the arena, if they lie elsewhere
+  size_t cursor = 0;
+  bool poison = false;
+  Stats stats;
+  std::vector<int64_t> unmatched;  // pairs (cursor, size)
+};
+
+thread_local Plan* running = nullptr;
+thread_local Recorder* recording = nullptr;
+
+void delete_block(void* pointer);
+
+c10::DataPtr wrapped(void* pointer) {
+  return {pointer, pointer, &delete_block, c10::Device(c10::DeviceType::CPU)};
+}
+
+void give_back(Memory* memory, void* pointer) {
+  bool unused;
+  {
+    std::lock_guard<std::mutex> lock(memory->mutex);
+    size_t begin = static_cast<char*>(pointer) - memory->start();
+    auto at = std::lower_bound(memory->live.begin(), memory->live.end(), std::make_pair(begin, size_t{0}));
+    if (running && running->poison) std::memset(pointer, kPoison, at->second - begin);
+    memory->live.erase(at);
+    unused = memory->released && memory->live.empty();
+  }
+  if (unused) destroy(memory);
+}
+
+bool give_back_recorded(void* pointer) {
+  Recorded entry;
+  {
+    std::lock_guard<std::mutex> lock(recorded_mutex);
+    auto at = recorded.find(pointer);
+    if (at == recorded.end()) return false;
+    entry = at->second;
+    recorded.erase(at);
+    if (entry.recorder) {
+      std::lock_guard<std::mutex> events(entry.recorder->mutex);
+      if (entry.recorder->open) entry.recorder->events.insert(entry.recorder->events.end(), {FREE, entry.index});
+    }
+  }
+  entry.deleter(entry.context);
+  return true;
+}
+
+void delete_block(void* pointer) {
+  Memory* memory;
+  {
+    std::shared_lock<std::shared_mutex> lock(registry_mutex);
+    memory = memory_of(pointer);
+  }
+  if (memory) return give_back(memory, pointer);
+  if (!give_back_recorded(pointer)) base->raw_deleter()(pointer);
+}
+
+c10::DataPtr record(size_t size) {
+  c10::DataPtr block = base->allocate(size);
+  void* pointer = block.get();
+  Recorded entry{block.get_deleter(), block.get_context(), recording, recording->count++};
+  block.release_context();
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    recording->events.insert(recording->events.end(), {ALLOCATE, static_cast<int64_t>(size)});
+  }
+  std::lock_guard<std::mutex> lock(recorded_mutex);
+  recorded[pointer] = entry;
+  return wrapped(pointer);
+}
+
+// The planned request that this one is, from the cursor on; -1 when there is none.
+int64_t find(const Plan& plan, size_t size) {
+  size_t end = std::min(plan.entries.size(), plan.cursor + kLookahead);
+  for (size_t at = plan.cursor; at < end; ++at)
+    if (plan.entries[at].size == size) return static_cast<int64_t>(at);
+  return -1;
+}
+
+c10::DataPtr ordinary(Plan& plan, size_t size) {
+  ++plan.stats.ordinary;
+  plan.stats.ordinary_bytes += static_cast<int64_t>(size);
+  if (plan.unmatched.size() < 2 * kNamed)
+    plan.unmatched.insert(plan.unmatched.end(), {static_cast<int64_t>(plan.cursor), static_cast<int64_t>(size)});
+  return base->allocate(size);
+}
+
+// A block that outlives the step and whose place is still taken: one more place for it.
+c10::DataPtr spare(Plan& plan, Entry& entry, size_t size) {
+  for (Memory* memory : entry.spares)
+    if (memory->take(0, size)) return wrapped(memory->start());
+  Memory* memory = new_memory(entry.size);
+  entry.spares.push_back(memory);
+  ++plan.stats.spares;
+  memory->take(0, size);
+  return wrapped(memory->start());
+}
+
+c10::DataPtr serve(Plan& plan, size_t size) {
+  ++plan.stats.requests;
+  int64_t found = find(plan, size);
+  if (found < 0) return ordinary(plan, size);
+  plan.cursor = static_cast<size_t>(found) + 1;
+  Entry& entry = plan.entries[static_cast<size_t>(found)];
+  Memory* memory = entry.outlives ? plan.kept : plan.arena;
+  bool taken = memory->take(entry.offset, entry.offset + size);
+  if (!taken && !entry.outlives) return ordinary(plan, size);
+  ++plan.stats.served;
+  int64_t end = static_cast<int64_t>((entry.offset + size + kLine - 1) / kLine * kLine);
+  plan.stats.high_water = std::max(plan.stats.high_water, entry.outlives ? end + plan.kept_start : end);
+  return taken ? wrapped(memory->start() + entry.offset) : spare(plan, entry, size);
+}
+
+struct ArenaAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t size) override {
+    if (size == 0 || (!running && !recording)) return base->allocate(size);
+    return running ? serve(*running, size) : record(size);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
+  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
+    return pointer.get() == pointer.get_context();
+  }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+// Stand before torch's allocator; once a process.
+void arena_install() {
+  static ArenaAllocator allocator;
+  if (base) return;
+  base = c10::GetAllocator(c10::DeviceType::CPU);
+  c10::SetAllocator(c10::DeviceType::CPU, &allocator, 255);
+}
+
+void* arena_memory(int64_t size) { return new_memory(static_cast<size_t>(size)); }
+void* arena_memory_start(void* memory) { return static_cast<Memory*>(memory)->start(); }
+void arena_memory_release(void* memory) { release(static_cast<Memory*>(memory)); }
+
+void* arena_plan(void* arena, void* kept, int64_t count, const int64_t* sizes, const int64_t* offsets,
+                 const int8_t* outlives, int64_t kept_start) {
+  auto* plan = new Plan;
+  plan->arena = static_cast<Memory*>(arena);
+  plan->kept = static_cast<Memory*>(kept);
+  plan->kept_start = kept_start;
+  for (int64_t i = 0; i < count; ++i)
+    plan->entries.push_back(
+        {static_cast<size_t>(sizes[i]), static_cast<size_t>(offsets[i]), outlives[i] != 0, {}});
+  return plan;
+}
+
+void arena_plan_release(void* handle) {
+  auto* plan = static_cast<Plan*>(handle);
+  for (Entry& entry : plan->entries)
+    for (Memory* memory : entry.spares) release(memory);
+  delete plan;
+}
+
+// Begin a step on this thread. With poison, bytes are filled with NaN when they die, and all dead ones now.
+void arena_begin(void* handle, int poison) {
+  auto* plan = static_cast<Plan*>(handle);
+  plan->cursor = 0;
+  plan->stats = Stats{};
+  plan->unmatched.clear();
+  plan->poison = poison != 0;
+  running = plan;
+  if (!plan->poison) return;
+  std::lock_guard<std::mutex> lock(plan->arena->mutex);
+  size_t at = 0;
+  for (auto& [begin, end] : plan->arena->live) {
+    std::memset(plan->arena->start() + at, kPoison, begin - at);
+    at = end;
+  }
+  std::memset(plan->arena->start() + at, kPoison, plan->arena->size - at);
+}
+
+// End the step; fills six numbers (requests, served, ordinary, bytes of these, spares, the highest byte).
+void arena_end(int64_t* stats) {
+  if (running) std::memcpy(stats, &running->stats, sizeof(Stats));
+  running = nullptr;
+}
+
+// The requests of the last step without a match: pairs (place in the plan, size), at most ``room`` pairs.
+int64_t arena_unmatched(void* handle, int64_t* pairs, int64_t room) {
+  auto& found = static_cast<Plan*>(handle)->unmatched;
+  int64_t count = std::min<int64_t>(room, static_cast<int64_t>(found.size()) / 2);
+  std::copy_n(found.begin(), 2 * count, pairs);
+  return count;
+}
+
+void* arena_record_begin() { return recording = new Recorder; }
+
+void arena_mark() {
+  if (recording) recording->events.insert(recording->events.end(), {MARK, 0});
+}
+
+// End a recording; returns how many pairs there are.
+int64_t arena_record_end(void* handle) {
+  auto* recorder = static_cast<Recorder*>(handle);
+  recording = nullptr;
+  std::lock_guard<std::mutex> lock(recorder->mutex);
+  recorder->open = false;
+  return static_cast<int64_t>(recorder->events.size()) / 2;
+}
+
+void arena_record_take(void* handle, int64_t* pairs) {
+  auto* recorder = static_cast<Recorder*>(handle);
+  std::copy(recorder->events.begin(), recorder->events.end(), pairs);
+  std::lock_guard<std::mutex> lock(recorded_mutex);
+  for (auto& [pointer, entry] : recorded)
+    if (entry.recorder == recorder) entry.recorder = nullptr;
+  delete recorder;
+}
+
+}  // extern "C"

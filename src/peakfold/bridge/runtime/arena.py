@@ -1,0 +1,151 @@
+"""Running a step in one arena: planned offsets, in program order.
+
+An `Arena` is bytes and a layout for one program. While its step runs, requests of the calling thread
+are served from it; see arena.cpp for how they are matched.
+"""
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from peakfold.bridge.runtime.arena_native import Native, native
+from peakfold.plan.memory.layout import Layout
+
+NAMED = 32
+
+Run = Callable[[], tuple[torch.Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one step asked of its arena.
+
+    Attributes:
+        requests: allocations of the step.
+        served: those that the arena served.
+        ordinary: those that went to torch's own allocator, because they were not as planned.
+        ordinary_bytes: bytes of these.
+        spares: new places for results of which the caller still held an earlier one.
+        high_water: the highest byte of the arena that was used.
+        named: the first requests that were not as planned, in words.
+    """
+
+    requests: int = 0
+    served: int = 0
+    ordinary: int = 0
+    ordinary_bytes: int = 0
+    spares: int = 0
+    high_water: int = 0
+    named: tuple[str, ...] = ()
+
+
+class Memory:
+    """A block of bytes that layouts share in turn. Tensors in it keep it alive."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.lock = threading.RLock()
+        library = native()
+        self.handle = library.memory(max(size, 1))
+        self._finalizer = weakref.finalize(self, library.memory_release, self.handle)
+        self._finalizer.atexit = False
+
+    @property
+    def address(self) -> int:
+        """Of its first byte."""
+        return int(native().memory_start(self.handle))
+
+
+class Arena:
+    """A layout in memory.
+
+    Attributes:
+        layout: where everything lies.
+        memory: the bytes.
+        use: what the last step asked for.
+        poison: fill bytes with NaN when what was in them dies.
+
+    Raises:
+        UsageError: the allocator cannot be compiled.
+    """
+
+    def __init__(self, layout: Layout, memory: Memory | None = None) -> None:
+        """Take the bytes, or a block of others that steps use in turn; results then lie outside it."""
+        self.layout = layout
+        self.memory = memory or Memory(layout.arena)
+        self.use = Use()
+        self.poison = False
+        self._kept = self.memory if memory is None else Memory(layout.arena - layout.passing)
+        library = native()
+        self._handle = _plan(
+            library, layout, self.memory, self._kept, 0 if memory is None else layout.passing
+        )
+        self._finalizer = weakref.finalize(self, library.plan_release, self._handle)
+        self._finalizer.atexit = False
+
+    def run(self, step: Run) -> tuple[torch.Tensor, ...]:
+        """Run a step with its allocations in the arena."""
+        library, stats = native(), (ctypes.c_int64 * 6)()
+        with self.memory.lock:
+            library.begin(self._handle, self.poison)
+            try:
+                return step()
+            finally:
+                library.end(stats)
+                self.use = self._use(library, list(stats))
+
+    def _use(self, library: Native, stats: list[int]) -> Use:
+        requests, served, ordinary, ordinary_bytes, spares, high_water = stats
+        named = self._named(library) if ordinary else ()
+        return Use(requests, served, ordinary, ordinary_bytes, spares, high_water, named)
+
+    def _named(self, library: Native) -> tuple[str, ...]:
+        pairs = (ctypes.c_int64 * (2 * NAMED))()
+        count = int(library.unmatched(self._handle, pairs, NAMED))
+        return tuple(_words(self.layout, pairs[2 * i], pairs[2 * i + 1]) for i in range(count))
+
+
+def record(step: Callable[[], object]) -> list[tuple[int, int]]:
+    """Run something and return what it asked of the allocator, in order.
+
+    Returns:
+        Pairs as `peakfold.plan.memory.lifetimes.recorded` reads them.
+    """
+    library = native()
+    handle = library.record_begin()
+    try:
+        result = step()
+    finally:
+        count = int(library.record_end(handle))
+        pairs = (ctypes.c_int64 * (2 * count))()
+        library.record_take(handle, pairs)
+    del result
+    return list(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def mark() -> None:
+    """End a step of the program that is recorded."""
+    native().mark()
+
+
+def _plan(library: Native, layout: Layout, memory: Memory, kept: Memory, start: int) -> int:
+    requests = layout.trace.requests
+    count = len(requests)
+    sizes = (ctypes.c_int64 * count)(*(request.size for request in requests))
+    outlives = (ctypes.c_int8 * count)(*(request.dies is None for request in requests))
+    places = (
+        offset - start if request.dies is None else offset
+        for offset, request in zip(layout.offsets, requests, strict=True)
+    )
+    offsets = (ctypes.c_int64 * count)(*places)
+    return int(library.plan(memory.handle, kept.handle, count, sizes, offsets, outlives, start))
+
+
+def _words(layout: Layout, place: int, size: int) -> str:
+    requests = layout.trace.requests
+    at = f"before {requests[place].name}" if place < len(requests) else "after the last planned one"
+    return f"{size} bytes {at}"

@@ -1,0 +1,114 @@
+"""The allocator of arenas: compiled once, kept in the cache, loaded once a process."""
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from peakfold.errors import UsageError
+from peakfold.options import from_environment
+
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-w")
+SECONDS = 300
+SHOWN = 400
+
+
+class Native:
+    """The functions of the allocator. One object a process: see `native`."""
+
+    def __init__(self, path: Path) -> None:
+        # PyDLL keeps the interpreter's lock: these calls are shorter than giving it up
+        library = ctypes.PyDLL(str(path))
+        integer, handle = ctypes.c_int64, ctypes.c_void_p
+        numbers, flags = ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int8)
+        self.memory = _function(library.arena_memory, handle, integer)
+        self.memory_start = _function(library.arena_memory_start, handle, handle)
+        self.memory_release = _function(library.arena_memory_release, None, handle)
+        self.plan = _function(
+            library.arena_plan, handle, handle, handle, integer, numbers, numbers, flags, integer
+        )
+        self.plan_release = _function(library.arena_plan_release, None, handle)
+        self.begin = _function(library.arena_begin, None, handle, ctypes.c_int)
+        self.end = _function(library.arena_end, None, numbers)
+        self.unmatched = _function(library.arena_unmatched, integer, handle, numbers, integer)
+        self.record_begin = _function(library.arena_record_begin, handle)
+        self.mark = _function(library.arena_mark, None)
+        self.record_end = _function(library.arena_record_end, integer, handle)
+        self.record_take = _function(library.arena_record_take, None, handle, numbers)
+        library.arena_install()
+
+
+def _function(found: Any, result: object, *arguments: object) -> Any:
+    found.restype, found.argtypes = result, list(arguments)
+    return found
+
+
+@functools.cache
+def native() -> Native:
+    """Return the allocator, compiled where the cache has none.
+
+    Raises:
+        UsageError: there is no C++ compiler, or it fails.
+    """
+    return Native(library(from_environment().cache / "arena"))
+
+
+def library(folder: Path) -> Path:
+    """Return the compiled allocator in a folder; compile it where it is not there.
+
+    Raises:
+        UsageError: there is no C++ compiler, it fails, or the folder cannot be written.
+    """
+    source = (resources.files("peakfold.bridge.runtime") / "arena.cpp").read_bytes()
+    key = hashlib.sha256(source + repr((torch.__version__, FLAGS)).encode()).hexdigest()[:16]
+    path = folder / f"arena-{key}.so"
+    if not path.is_file():
+        _compile(source, path)
+    return path
+
+
+def _compile(source: bytes, path: Path) -> None:
+    compiler = _compiler()
+    torch_folder = Path(torch.__file__).parent
+    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as aside:
+            text, made = Path(aside) / "arena.cpp", Path(aside) / "arena.so"
+            text.write_bytes(source)
+            command = [compiler, *FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{torch_folder / 'include'}"]
+            command += [str(text), "-o", str(made), f"-L{torch_folder / 'lib'}", "-lc10"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+            if done.returncode:
+                raise _no_allocator("the C++ compiler fails", compiler, done.stderr.strip()[:SHOWN])
+            os.replace(made, path)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _no_allocator("the allocator of arenas cannot be compiled", str(path), str(error)) from error
+
+
+def _compiler() -> str:
+    asked = from_environment().compiler
+    found = next((path for name in ((asked,) if asked else COMPILERS) if (path := shutil.which(name))), None)
+    if found is None:
+        raise _no_allocator("there is no C++ compiler", asked or ", ".join(COMPILERS), "none on the PATH")
+    return found
+
+
+def _no_allocator(what: str, where: str, got: str) -> UsageError:
+    return UsageError(
+        stage="arena",
+        what=what,
+        where=where,
+        expected="a compiler of C++20, once, to build the allocator of arenas",
+        got=got,
+        hint="install g++ or clang++, or set CXX; without one steps run without an arena",
+    )

@@ -1,0 +1,106 @@
+"""What a program asks of its allocator, in order: every output and every hidden workspace."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from peakfold.plan.memory.problem import Buffer, Problem
+
+ALIGNMENT = 64
+"""Bytes; what torch's allocator on the CPU keeps to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One allocation.
+
+    Attributes:
+        size: bytes, as they are asked for.
+        born: when it is asked for.
+        dies: when it is given back; None where it outlives the program.
+        row: the step of the program that asks; -1 before the first.
+        name: what is in it.
+        kind: what that is, as reports colour it.
+    """
+
+    size: int
+    born: int
+    dies: int | None
+    row: int = -1
+    name: str = ""
+    kind: str = "workspace"
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes in an arena: whole lines of `ALIGNMENT`."""
+        return aligned(self.size)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Every allocation of one run of a program, in order. Storages that are taken over are one request.
+
+    Attributes:
+        requests: by the time at which they are born.
+        steps: names of the steps of the program.
+        length: one after the last time.
+    """
+
+    requests: tuple[Request, ...]
+    steps: tuple[str, ...] = ()
+    length: int = 0
+
+    @cached_property
+    def passing(self) -> tuple[int, ...]:
+        """Requests that die within the program, by index."""
+        return tuple(i for i, request in enumerate(self.requests) if request.dies is not None)
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """Requests that outlive the program, by index."""
+        return tuple(i for i, request in enumerate(self.requests) if request.dies is None)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of what outlives the program."""
+        return sum(self.requests[i].room for i in self.kept)
+
+    @cached_property
+    def lower_bound(self) -> int:
+        """Bytes that no arena is smaller than: the most that lives at once, and what is kept."""
+        live = most = 0
+        for _, change in self._changes():
+            live += change
+            most = max(most, live)
+        return most + self.kept_bytes
+
+    def problem(self) -> Problem | None:
+        """Return what is to be placed of what passes, in the order of `passing`; None where nothing does.
+
+        Example:
+            >>> trace = Trace((Request(100, 0, 2), Request(4, 1, None)), length=3)
+            >>> trace.problem().buffers, trace.kept_bytes
+            ((Buffer(id='0', lower=0, upper=2, size=128, alignment=64, offset=None),), 64)
+        """
+        buffers = tuple(_buffer(i, self.requests[i]) for i in self.passing)
+        return Problem(buffers) if buffers else None
+
+    def _changes(self) -> list[tuple[int, int]]:
+        """(time, change of live bytes) of what passes; what dies at a time goes before what is born."""
+        return sorted(change for i in self.passing for change in _ends(self.requests[i]))
+
+
+def aligned(size: int) -> int:
+    """Return a size in whole lines of `ALIGNMENT` bytes."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _buffer(index: int, request: Request) -> Buffer:
+    assert request.dies is not None
+    return Buffer(str(index), request.born, request.dies, request.room, ALIGNMENT)
+
+
+def _ends(request: Request) -> Iterator[tuple[int, int]]:
+    assert request.dies is not None
+    yield request.born, request.room
+    yield request.dies, -request.room
