@@ -342,6 +342,8 @@ def test_a_proof_is_kept_for_the_same_program_weights_and_batch_alone():
     assert reports[1].equal == reports[0].equal
     assert not any("from before" in note for note in reports[0].notes)
     assert any("from before" in note for note in reports[1].notes)
+    assert any("times are as measured on 2" in note for note in reports[1].notes)
+    assert reports[1].latency_ratio == reports[0].latency_ratio
     with torch.no_grad():
         next(mine[0].parameters()).add_(1.0)
     again = optimized(*mine, memory="70%", verify=True).report

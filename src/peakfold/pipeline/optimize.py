@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.machine import environment, free_bytes
 from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.program import Program, emit_plan
-from peakfold.pipeline.proof_cache import Proof
+from peakfold.pipeline.proof_cache import Proof, Times
 from peakfold.pipeline.reporting import Facts, report_of
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.search import Bounds, find, unsearched
@@ -246,7 +247,7 @@ class _Tried:
     facts: Facts
     seen: Observed | None = None
     figures: prove.Figures = field(default_factory=prove.Figures)
-    plain_over_eager: float | None = None
+    times: Times | None = None
     key: str = ""
     known: Proof | None = None
     equality: Equality = field(default_factory=Equality)
@@ -334,13 +335,15 @@ def _measure(run: _Run, tried: _Tried, plain: Program) -> _Tried:
             return tried
         key = proof_cache.key_of(run.task, tried.program)
         known = proof_cache.load(run.proofs, key) if run.asked.plan is None else None
-        ratio = None if known is None else known.plain_over_eager
-        programs = {"plan": tried.program} | ({"plain": plain} if ratio is None else {})
-        taken = prove.seconds(run.task, programs)
-    ratio = taken["plain"] / taken["eager"] if ratio is None else ratio
-    facts = replace(tried.facts, eager=replace(tried.facts.eager, cpu_seconds=taken["eager"]))
-    figures = prove.Figures(nbytes, taken["plan"])
-    return replace(tried, facts=facts, figures=figures, plain_over_eager=ratio, key=key, known=known)
+        times = _timed(run, tried.program, plain) if known is None else known.times
+    facts = replace(tried.facts, eager=replace(tried.facts.eager, cpu_seconds=times.eager))
+    figures = prove.Figures(nbytes, times.plan)
+    return replace(tried, facts=facts, figures=figures, times=times, key=key, known=known)
+
+
+def _timed(run: _Run, program: Program, plain: Program) -> Times:
+    taken = prove.seconds(run.task, {"plan": program, "plain": plain})
+    return Times(taken["eager"], taken["plan"], taken["plain"] / taken["eager"], f"{date.today()}")
 
 
 def _corrected(run: _Run, tried: _Tried, plain: Program, bounds: Bounds) -> tuple[Bounds, bool, bool]:
@@ -365,6 +368,9 @@ def _corrected(run: _Run, tried: _Tried, plain: Program, bounds: Bounds) -> tupl
 
 def _proved(run: _Run, tried: _Tried, seen: Observed | None) -> _Tried:
     """Compare with eager: at the full batch where eager fits in float64, else at a part of it."""
+    if tried.known is not None:
+        day = tried.known.times.day
+        run.notes.append(f"times are as measured on {day}: same program, weights, batch and machine")
     if not run.asked.verify or not run.runnable:
         return tried
     needed = FLOAT64 * (tried.facts.eager.peak_bytes or 0) + COPIES * run.task.resident()
@@ -383,8 +389,8 @@ def _equal(run: _Run, tried: _Tried, eager: Observed, found: Observed) -> Equali
     equality = prove.equal(run.task, tried.program, eager, found, known=tried.known)
     if tried.known is not None:
         run.notes.append("the comparison in float64 is from before: same program, weights, batch and machine")
-    elif equality.ok and tried.key and equality.max_error is not None and equality.bound is not None:
-        proof = Proof(equality.max_error, equality.bound, tried.plain_over_eager)
+    elif equality.ok and tried.times and equality.max_error is not None and equality.bound is not None:
+        proof = Proof(equality.max_error, equality.bound, tried.times)
         fault = proof_cache.store(run.proofs, tried.key, proof)
         run.notes += [] if fault is None else [fault]
     return equality
@@ -416,7 +422,7 @@ def _outcome(run: _Run, tried: _Tried) -> Outcome:
         tried.kept,
         figures=tried.figures,
         equality=tried.equality,
-        plain_over_eager=tried.plain_over_eager,
+        plain_over_eager=None if tried.times is None else tried.times.plain_over_eager,
         seconds=run.stages.seconds(),
         notes=tuple(run.notes),
         environment=environment(run.asked.seed),

@@ -1,7 +1,8 @@
-"""Proofs that were made before, by everything that decides them, and one measured ratio beside each.
+"""Proofs that were made before, by everything that decides them, and the times measured with each.
 
 The comparison in float64 runs both programs on the same weights and batch: whoever asks again for the
-very same program, weights, batch and machine gets the same answer, and need not wait for it.
+very same program, weights, batch and machine gets the same answer, and need not wait for it. The seconds
+of both were measured then, in turn; they are given with their day.
 """
 
 import hashlib
@@ -18,9 +19,26 @@ from peakfold.pipeline.plan_cache import write_entry
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.task import Task
 
-FORMAT = 1
+FORMAT = 2
 ROWS = 1 << 20
 """Elements of a tensor that are hashed at once."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """What was measured of one program, beside eager and the program without recomputation.
+
+    Attributes:
+        eager: CPU seconds of eager.
+        plan: of the program.
+        plain_over_eager: seconds of the program without recomputation over eager's.
+        day: on which, as ``2026-01-31``.
+    """
+
+    eager: float
+    plan: float
+    plain_over_eager: float
+    day: str
 
 
 @dataclass(frozen=True)
@@ -30,12 +48,12 @@ class Proof:
     Attributes:
         max_error: largest error in float64, relative to its own scale.
         bound: what it may be.
-        plain_over_eager: measured seconds of the program without recomputation over eager's.
+        times: measured with it.
     """
 
     max_error: float
     bound: float
-    plain_over_eager: float | None
+    times: Times
 
 
 def key_of(task: Task, program: Program) -> str:
@@ -63,10 +81,10 @@ def load(folder: Path, key: str) -> Proof | None:
     """Return the proof of a key; None where there is none that can be read."""
     try:
         found = json.loads((folder / f"{key}.json").read_text())
-        ratio = found["plain_over_eager"]
-        return Proof(
-            float(found["max_error"]), float(found["bound"]), None if ratio is None else float(ratio)
-        )
+        taken = found["times"]
+        ratio = float(taken["plain_over_eager"])
+        times = Times(float(taken["eager"]), float(taken["plan"]), ratio, str(taken["day"]))
+        return Proof(float(found["max_error"]), float(found["bound"]), times)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
