@@ -91,7 +91,9 @@ class Builder:
         nodes, state = accumulated(self._nodes, state)
         read = {value.node for node in nodes for value in node.inputs}
         numbers = [Number(i, *key) for key, i in self._numbers.ids.items() if i in read]
-        given = [Input(n.input, _number_name(n), "scalar", ScalarType("int")) for n in numbers]
+        given = [
+            Input(n.input, self._names.name(_number_name(n)), "scalar", ScalarType("int")) for n in numbers
+        ]
         return Built(
             graph=Graph((*operands, *results.values(), *given), tuple(nodes), (), tuple(state)),
             operands=tuple(item.id for item in operands),
@@ -127,6 +129,7 @@ class Builder:
     def _operand(self, value: Value) -> Input:
         known = self.graph.input.get(value.node)
         name = known.name if known is not None else self._names.name(f"{self.graph.name_of(value)}.given")
+        self._names.taken.add(name)
         kind = known.kind if known is not None else "constant"
         given = Input(self._names.id(), name, kind, self.graph.type(value))
         self._new[value] = Value(given.id)

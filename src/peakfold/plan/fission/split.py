@@ -47,7 +47,9 @@ def split(graph: Graph, regions: Sequence[Region], assign: Assign, part_of: Part
         built = builder.build(values)
         loop = _loop(graph, builder, first_fresh(graph) + len(loops), values, built.graph.digest)
         plan = builder.region.plan
-        inner = split(built.graph, plan.regions if plan is not None else (), assign, part_of)
+        nested_regions = plan.regions if plan is not None else ()
+        _require_equal_parts(builder, nested_regions)
+        inner = split(built.graph, nested_regions, assign, part_of)
         loops.append(loop)
         bodies[loop.id] = Body(
             region=builder.region,
@@ -63,6 +65,14 @@ def split(graph: Graph, regions: Sequence[Region], assign: Assign, part_of: Part
             numbers=built.numbers,
         )
     return Derived(outer.graph(loops, made), bodies)
+
+
+def _require_equal_parts(around: Builder, regions: Sequence[Region]) -> None:
+    """Sizes inside a nested region are numbers: they must hold for every part of the one around it."""
+    if regions and around.length % around.size:
+        sizes = f"parts of {around.size} and one of {around.length % around.size}"
+        got = f"the region around it, along {around.region.axis}, has {sizes}"
+        raise refused(regions[0], got, f"parts of one size: {around.length} is a multiple of it")
 
 
 def _builder(graph: Graph, region: Region, assign: Assign, part_of: PartOf) -> Builder:
