@@ -9,8 +9,9 @@ from peakfold.graph.substitution.egraph import derives, directions
 from peakfold.graph.substitution.operators import operators_of
 from peakfold.graph.substitution.proving import prove
 from peakfold.graph.substitution.rewriting import Rewriter, generalized, has_new_names, order
-from peakfold.graph.substitution.testing import examine, repair
+from peakfold.graph.substitution.testing import conditioned, examine
 
+QUICK: Final = (2, 80)
 GROWING: Final = (3, 250)
 THOROUGH: Final = (3, 600)
 """Rounds of equality saturation and nodes at most."""
@@ -50,11 +51,18 @@ class Basis:
     counts: Counts = field(default_factory=Counts)
     seed: int = 0
     _rewriter: Rewriter = field(default_factory=Rewriter)
-    _refuted: set[str] = field(default_factory=set)
+    _known: list[Rule] = field(default_factory=list)
 
     def know(self, rules: Iterable[Rule]) -> None:
         """Use rules to derive others, without counting them as found."""
         for rule in rules:
+            self._rewriter.add(rule)
+            self._known.append(rule)
+
+    def take_up(self, rules: Iterable[Rule]) -> None:
+        """Go on from rules that were found before."""
+        self.rules = list(rules)
+        for rule in self.rules:
             self._rewriter.add(rule)
 
     def consider(self, left: Term, right: Term) -> Rule | None:
@@ -65,8 +73,11 @@ class Basis:
         self.counts.apart += 1
         if self._rewriter.lowered(left) == self._rewriter.lowered(right):
             return None
+        oriented = _oriented(left, right)
+        if derived(oriented, (*self._known, *self.rules), QUICK):
+            return None
         self.counts.underived += 1
-        rule = certified(_oriented(left, right), self.seed)
+        rule = certified(oriented, self.seed)
         if rule is None:
             self.counts.wrong += 1
             return None
@@ -129,10 +140,10 @@ def certified(rule: Rule, seed: int = 0) -> Rule | None:
     if verdict.kind == "vacuous":
         return None
     if verdict.kind in {"wrong", "partial"} or examine(rule, seed).kind in {"wrong", "partial"}:
-        found = repair(rule, seed)
-        if found is None or found.verdict.kind not in {"holds", "undecided"}:
+        found = conditioned(rule, seed)
+        if found is None or examine(found, seed).kind not in {"holds", "undecided"}:
             return None
-        rule = found.rule
+        rule = found
     return replace(rule, level=level_of(rule, seed))
 
 

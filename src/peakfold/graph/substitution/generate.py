@@ -113,8 +113,7 @@ class _Checkpoint:
                 got=f"{type(reason).__name__}: {reason}",
                 hint="delete the file to start anew",
             ) from reason
-        basis.rules = list(rules)
-        basis.know(rules)
+        basis.take_up(rules)
 
     def save(self, basis: Basis, size: int) -> None:
         """Keep what was found up to a size."""

@@ -165,6 +165,7 @@ class Sampler:
     def __init__(self, rule: Rule, seed: int, terms: tuple[Term, ...]) -> None:
         self.rule = rule
         self._terms = terms
+        self._draws = 0
         self._random = np.random.default_rng(seed)
         self._positive = {str(c.args[0]) for c in rule.conditions if c.name == "positive"}
         self._nonzero = {str(c.args[0]) for c in rule.conditions if c.name == "nonzero"}
@@ -188,8 +189,9 @@ class Sampler:
 
         Every second draw stretches and groups freely, the others seldom.
         """
+        self._draws += 1
         for attempt in range(tries):
-            choose = self._choose if attempt % 2 else self._mostly_first
+            choose = self._choose if (self._draws + attempt // 8) % 2 else self._mostly_first
             found = self._attempt(rank, choose)
             if found is not None:
                 return found

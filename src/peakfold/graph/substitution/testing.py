@@ -223,13 +223,18 @@ def repair(rule: Rule, seed: int = 0) -> Repair | None:
         >>> print(repair(wrong).rule)
         r: relu(scale[by=s](a)) => scale[by=s](relu(a)) when positive(s)
     """
-    found = _strengthened(rule, seed)
+    found = conditioned(rule, seed)
     if found is None:
         return None
-    found = _weakened(found, rule.conditions, seed)
     added = found.conditions[len(rule.conditions) :]
     excluded = tuple((c, without) for c, without in exclusions(found, seed) if c in added and without)
     return Repair(found, examine(found, seed), excluded)
+
+
+def conditioned(rule: Rule, seed: int = 0) -> Rule | None:
+    """Return a rule with the conditions that it needs, None if none make it right."""
+    found = _strengthened(rule, seed)
+    return None if found is None else _weakened(found, rule.conditions, seed)
 
 
 def _strengthened(rule: Rule, seed: int) -> Rule | None:
@@ -268,7 +273,7 @@ def _with_values(rule: Rule, seed: int) -> Rule | None:
 def _weakened(rule: Rule, given: tuple[Condition, ...], seed: int) -> Rule:
     for condition in reversed(rule.conditions):
         weaker = _without(rule, condition)
-        if condition not in given and examine(weaker, seed, 2 * SHAPES).kind in {"holds", "undecided"}:
+        if condition not in given and examine(weaker, seed, SHAPES).kind in {"holds", "undecided"}:
             rule = weaker
     return rule
 
