@@ -26,6 +26,7 @@ from benchmarks import budgets as budgets_
 from benchmarks import captures, tables
 from benchmarks import demo as demo_
 from benchmarks import equality as equality_
+from benchmarks import offloading as offloading_
 from benchmarks import overhead as overhead_
 from benchmarks.case import Row, here, quiet
 from benchmarks.simulations import rate
@@ -93,6 +94,30 @@ def overhead(
 ) -> None:
     """The emitted program with nothing optimized against eager; "small" is a step of about 30 ms."""
     _write("overhead", json, _each(workloads, overhead_.overhead, size))
+
+
+@app.command()
+def hidden(
+    workloads: WorkloadsOf = "bert,unet",
+    size: SizeOf = "cpu",
+    folder: Annotated[str, typer.Option(help="Where values wait in files; memory when left out.")] = "",
+    json: JsonOf = "-",
+) -> None:
+    """How much of the time of copies to the host is hidden beside the computation, on two cores."""
+    _write("hidden", json, _each(workloads, offloading_.hidden, size, folder))
+
+
+@app.command()
+def beside(
+    workloads: WorkloadsOf = "bert,unet",
+    size: SizeOf = "paper",
+    budgets: str = "0.6,0.4,0.3",
+    device: str = "rtx3090",
+    time_budget: SearchOf = 30.0,
+    json: JsonOf = "-",
+) -> None:
+    """Recomputation alone against recomputation and offloads, simulated on a described device."""
+    _write("beside", json, _each(workloads, offloading_.beside, budgets, size, device, time_budget))
 
 
 @app.command()

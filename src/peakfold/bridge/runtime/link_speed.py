@@ -13,12 +13,14 @@ from peakfold.cost.costs import Link
 
 NBYTES = 1 << 25
 REPEATS = 5
-LATENCY = 50e-6
+LATENCY = 2e-4
 """Seconds that a copy takes beyond its bytes: to start it and to be told of its end."""
+BESIDE = 0.5
+"""Part of the speed that is left to a copy on a CPU while the computation uses the same memory."""
 
 
 def link_speed(cache: CostCache, device: str, folder: Path | None, known: Link) -> Link:
-    """Return the bandwidth of copies to memory of the host, or to files in a folder.
+    """Return the bandwidth of copies to memory of the host, or to files in a folder, beside a computation.
 
     Args:
         cache: what is measured is kept there.
@@ -32,7 +34,8 @@ def link_speed(cache: CostCache, device: str, folder: Path | None, known: Link) 
     if found is None:
         found = Measurement(_seconds(device, folder), 0)
         cache.put({key: found})
-    return Link(NBYTES / found.seconds, LATENCY, known.copy)
+    share = 1.0 if device.startswith("cuda") else BESIDE
+    return Link(share * NBYTES / found.seconds, LATENCY, known.copy)
 
 
 def _seconds(device: str, folder: Path | None) -> float:
