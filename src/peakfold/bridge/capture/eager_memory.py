@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, Literal
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,6 +25,7 @@ from peakfold.bridge.capture.kernels import RECURRENT, REDUCTION_AT, recurrent_w
 from peakfold.bridge.capture.places import Places
 from peakfold.bridge.capture.recorder import composite
 from peakfold.bridge.capture.update import mirrored
+from peakfold.bridge.capture.values import Values, asked_by_libraries
 
 aten = torch.ops.aten
 
@@ -126,7 +127,8 @@ def eager_memory(
             _standing_gradients(module, twin)
     _add_residents(watch, module, twin, leaves, flat.names)
     with ExitStack() as stack:
-        for context in (module.swapped(), places.following(), mode, watch):
+        asked = asked_by_libraries(watch.values)
+        for context in (module.swapped(), asked, places.following(), mode, watch):
             stack.enter_context(context)
         args, kwargs = batches.unflatten(leaves, flat.tree)
         result = loss_fn(model, *args, **kwargs)
@@ -209,6 +211,10 @@ class _Lives:
         return tensor.untyped_storage()._cdata in self.now
 
 
+_SOME_NUMBER = 1.0
+"""What code that reads a tensor gets: no decision of the loop should depend on it."""
+
+
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts storages that operators make."""
 
@@ -216,6 +222,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._places = places
         self._workspace = workspace
+        self.values = Values()
         self._lives = _Lives()
         self._hidden: list[Held] = []
 
@@ -248,13 +255,18 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace in ("prim", "profiler"):
             return func(*args, **keywords)
         if func is aten._local_scalar_dense.default:
-            return _some_number(args[0])
+            known = self.values.number(args[0])
+            return _SOME_NUMBER if known is None else known
         if composite(func._schema.name, func._overloadname):
             with self:
                 return func.decompose(*args, **keywords)
         if self._adds_in_place(func, args, keywords):
             return args[0]
+        if func._schema.is_mutable:
+            self.values.written(func, tuple(args), keywords)
         result = run_fake(func, tuple(args), keywords)
+        if not func._schema.is_mutable:
+            self.values.follow(func, tuple(args), keywords, result)
         self._count(func, args, keywords, result)
         return result
 
@@ -290,12 +302,6 @@ def _bytes(func: torch._ops.OpOverload, args: Sequence[Any], output: torch.Tenso
         return recurrent_workspace(tuple(args)) if torch.is_grad_enabled() else 0
     counted = args[0] if func in REDUCTION_AT else output
     return int(counted.untyped_storage().nbytes())
-
-
-def _some_number(tensor: torch.Tensor) -> float:
-    if isinstance(tensor, FakeTensor) and tensor.constant is not None:
-        return float(tensor.constant.item())
-    return 1.0
 
 
 def _unshared(tensor: torch.Tensor) -> bool:

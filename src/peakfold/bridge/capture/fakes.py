@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from peakfold.bridge.capture.kept import check_modules_keep_nothing
+from peakfold.bridge.capture.values import Values
 from peakfold.errors import CaptureError
 
 
@@ -60,8 +62,10 @@ class FakeModule:
         return {id(real): fake for _, real, fake in (*self.parameters, *self.buffers)}
 
     @contextmanager
-    def swapped(self) -> Iterator[None]:
+    def swapped(self, values: Values | None = None) -> Iterator[None]:
         """Have the module hold the fake tensors inside, and be as it was afterwards.
+
+        Given what numbers are known, it may not keep other tensors in attributes.
 
         Hooks that a library puts on modules as they first run are taken off again.
         """
@@ -77,6 +81,8 @@ class FakeModule:
                     table.update({key: fake[id(t)] for key, t in table.items() if t is not None})
             yield
             _check_untouched(self.module, before)
+            if values is not None:
+                check_modules_keep_nothing(self.module, before, values, set(map(id, fake.values())))
         finally:
             for module, attributes, content, (parameters, buffers) in zip(
                 modules, before, contents, held, strict=True

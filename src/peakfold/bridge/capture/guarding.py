@@ -1,11 +1,13 @@
 """The guards of a capture, from what ran and what it was run on."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 import torch
 
 from peakfold.bridge.capture.captured import Missing
+from peakfold.bridge.capture.environment import variable_entries
 from peakfold.bridge.capture.guards import (
     Geometries,
     Guards,
@@ -17,6 +19,7 @@ from peakfold.bridge.capture.host import Comparison
 from peakfold.bridge.capture.optimizer_guards import OptimizerGuard, optimizer_guard
 from peakfold.bridge.capture.reads import (
     Entry,
+    absences_read,
     closures_read,
     globals_read,
     modules_read,
@@ -40,10 +43,16 @@ def guards_of(
     """
     model, batch, code = trace.module.module, trace.batch, trace.code
     comparisons = tuple(trace.tape.book.comparisons.values())
-    entries = tuple(
-        _distinct((*modules_read(model, code), *globals_read(code), *closures_read(function, code)))
+    found = (
+        *modules_read(model, code),
+        *absences_read(model, code),
+        *globals_read(code),
+        *closures_read(function, code),
+        *variable_entries(code.variables),
     )
-    plain = tuple(entry for entry in entries if not isinstance(entry.value, list | dict | set))
+    entries = tuple(_distinct(found))
+    copied = tuple(entry for entry in entries if not _is_one_object(entry))
+    plain = tuple(entry for entry in entries if _is_one_object(entry))
     tables = hook_tables(model)
     graded = (
         () if optimizer is None else tuple(p for group in optimizer.param_groups for p in group["params"])
@@ -58,13 +67,18 @@ def guards_of(
         Geometries.of([row for row in _tensors(model) if row[0][row[1]] is not None]),
         plain,
         Same.of((entry.table, entry.key, entry.label) for entry in plain),
-        tuple(entry for entry in entries if isinstance(entry.value, list | dict | set)),
+        copied,
         tuple(table for table in tables if not table),
         tuple((table, tuple(table)) for table in tables if table),
         None if optimizer is None else _optimizer(optimizer, comparisons, missing, model),
         graded,
         tuple(parameter.grad is not None for parameter in graded),
     )
+
+
+def _is_one_object(entry: Entry) -> bool:
+    """Whether what a namespace holds is the same object each time it is asked."""
+    return not isinstance(entry.value, list | dict | set) and entry.table is not os.environ
 
 
 def _rows(model: torch.nn.Module, attribute: str) -> Iterator[tuple[Mapping[str, object], str, str]]:

@@ -43,14 +43,21 @@ class Entry:
     def words(self) -> str:
         """Return what differs."""
         now = self.table.get(self.key, MISSING)
-        return f"{self.label} is {'gone' if now is MISSING else repr(now)}, captured as {self.value!r}"
+        then = "not there" if self.value is MISSING else repr(self.value)
+        return f"{self.label} is {'gone' if now is MISSING else repr(now)}, captured as {then}"
 
 
 @dataclass(eq=False)
 class ExecutedCode:
-    """The model's code that ran, each with the globals that it ran in."""
+    """The model's code that ran, each with the globals that it ran in.
+
+    Attributes:
+        ran: globals by code.
+        variables: names of the environment variables that were read.
+    """
 
     ran: dict[types.CodeType, Mapping[str, object]] = field(default_factory=dict)
+    variables: dict[str, None] = field(default_factory=dict)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -241,6 +248,37 @@ def modules_read(model: torch.nn.Module, code: ExecutedCode) -> Iterator[Entry]:
             elif id(table[key]) not in seen:
                 seen.add(id(table[key]))
                 yield from attributes_read(table[key], f"{prefix}{key}", names)
+
+
+def absences_read(model: torch.nn.Module, code: ExecutedCode) -> Iterator[Entry]:
+    """Yield attributes that modules do not have and whose own code asks for by ``hasattr`` or ``getattr``."""
+    asking = {ran: _asked_for(ran) for ran in code.ran if _ASKING & frozenset(ran.co_names)}
+    if not asking:
+        return
+    methods = frozenset(found for module in model.modules() for found in _methods(module))
+    everywhere = frozenset().union(*(texts for ran, texts in asking.items() if ran not in methods))
+    for path, module in model.named_modules():
+        own = (asking[found] for found in _methods(module) if found in asking)
+        for name in sorted(frozenset().union(*own, everywhere if module is model else ())):
+            if not hasattr(module, name):
+                yield Entry(module.__dict__, name, MISSING, f"{path}.{name}" if path else name)
+
+
+_ASKING = frozenset(("hasattr", "getattr"))
+
+
+def _asked_for(code: types.CodeType) -> frozenset[str]:
+    return frozenset(text for text in code.co_consts if isinstance(text, str) and text.isidentifier())
+
+
+def _methods(module: torch.nn.Module) -> frozenset[types.CodeType]:
+    return _methods_of(type(module))  # type: ignore[arg-type]
+
+
+@cache
+def _methods_of(kind: type) -> frozenset[types.CodeType]:
+    held = (value for base in kind.__mro__ for value in vars(base).values())
+    return frozenset(value.__code__ for value in held if isinstance(value, types.FunctionType))
 
 
 @cache

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
 )
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from peakfold.bridge.capture.arguments import argument, check_dense, ordered, tensor_type
 from peakfold.bridge.capture.functional import DRAWS_IN_LOGICAL_ORDER, SILENT, functional
@@ -78,12 +78,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _number(self, args: tuple[object, ...]) -> object:
         (tensor,) = args
         assert isinstance(tensor, torch.Tensor)
-        if isinstance(tensor, FakeTensor) and tensor.constant is not None:
-            return tensor.constant.item()
-        known = self.tape.values.of(tensor)
+        known = self.tape.values.number(tensor)
         if known is not None:
-            with _disable_current_modes():
-                return known.item()
+            return known
         if self.tape.places.phase == "update":
             return float(self.tape.item(tensor))
         raise data_dependent("a value of a tensor is read to decide what Python does")

@@ -14,6 +14,7 @@ from peakfold.bridge.capture import batches
 from peakfold.bridge.capture.assemble import assemble
 from peakfold.bridge.capture.binding import GradientOf, Parameter, Source
 from peakfold.bridge.capture.captured import Captured
+from peakfold.bridge.capture.environment import variables_read
 from peakfold.bridge.capture.gradients import backward, batch_outputs
 from peakfold.bridge.capture.hostrandom import no_draws_of_python
 from peakfold.bridge.capture.optimizers import updated_names
@@ -96,7 +97,8 @@ def capture_inference(module: torch.nn.Module, inputs: object) -> Captured:
 def _forward(trace: Trace, function: Callable[..., object], model: torch.nn.Module | None) -> object:
     args, kwargs = batches.unflatten(trace.leaves, trace.batch.tree)
     first = () if model is None else (model,)
-    with trace.code.watching(), users_errors("the forward pass"), no_draws_of_python():
+    watching = (trace.code.watching(), variables_read(trace.code.variables))
+    with watching[0], watching[1], users_errors("the forward pass"), no_draws_of_python():
         return function(*first, *args, **kwargs)
 
 

@@ -121,7 +121,7 @@ class Trace:
         """Record what runs inside."""
         with ExitStack() as stack:
             stack.enter_context(_without_log())
-            stack.enter_context(self.module.swapped())
+            stack.enter_context(self.module.swapped(self.tape.values))
             stack.enter_context(checkpoints_once(self.tape))
             stack.enter_context(cumulative_averages(self.tape))
             stack.enter_context(asked_by_libraries(self.tape.values))

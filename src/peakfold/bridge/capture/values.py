@@ -5,7 +5,7 @@ gets what it gets in eager; the same operators are recorded as of any other tens
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from peakfold.bridge.capture.storage import Geometry
 
@@ -41,15 +42,15 @@ class Values:
     """The numbers of fake tensors, where they are known.
 
     Attributes:
-        real: a real tensor for each such fake one, by id; the tape keeps the fake ones alive.
+        real: a real tensor for each such fake one that lives.
     """
 
-    real: dict[int, torch.Tensor] = field(default_factory=dict)
+    real: MutableMapping[torch.Tensor, torch.Tensor] = field(default_factory=WeakTensorKeyDictionary)
     _lost: set[int] = field(default_factory=set)
 
     def of(self, tensor: object) -> torch.Tensor | None:
         """Return a real tensor of the same numbers, or None where they are not known."""
-        found = self.real.get(id(tensor))
+        found = self.real.get(tensor) if isinstance(tensor, FakeTensor) else None
         return None if found is None or _storage(found) in self._lost else found
 
     def compute(
@@ -86,7 +87,17 @@ class Values:
             return
         for fake, real in zip(pytree.tree_leaves(fakes), pytree.tree_leaves(reals), strict=True):
             if isinstance(fake, torch.Tensor) and isinstance(real, torch.Tensor):
-                self.real[id(fake)] = real
+                self.real[fake] = real
+
+    def number(self, tensor: torch.Tensor) -> float | None:
+        """Return the one number of a tensor, or None where it is not known."""
+        if isinstance(tensor, FakeTensor) and tensor.constant is not None:
+            return tensor.constant.item()
+        known = self.of(tensor)
+        if known is None:
+            return None
+        with _disable_current_modes():
+            return known.item()
 
     def written(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Follow an operator that writes into its arguments; what cannot be followed is lost."""
