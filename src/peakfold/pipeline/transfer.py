@@ -80,7 +80,8 @@ def _region(region: Region, graph: Graph, other: Graph, axes: Axes) -> Region:
     """Return a region of another graph, in as many parts as it has, or as its axis allows."""
     ids = {node.name: node.id for node in other.nodes} | {given.name: given.id for given in other.inputs}
     names = {node.id: node.name for node in graph.nodes} | {given.id: given.name for given in graph.inputs}
-    runs = tuple(sorted(Run(ids[names[r.node]], r.k) for r in region.runs if names[r.node] in ids))
+    known = {Run(ids[names[r.node]], r.k) for r in region.runs if names[r.node] in ids}
+    runs = tuple(sorted(known | set(_between(other, known, set(names.values())))))
     anchor = region.anchor
     if anchor is not None:
         anchor = replace(anchor, value=Value(ids[names[anchor.value.node]], anchor.value.index))
@@ -88,6 +89,22 @@ def _region(region: Region, graph: Graph, other: Graph, axes: Axes) -> Region:
     length = find(axes.of(other), moved)[0].length
     size = -(-length // min(region.parts, length))
     return replace(moved, parts=-(-length // size))
+
+
+def _between(graph: Graph, runs: set[Run], known: set[str]) -> Iterator[Run]:
+    """Yield runs of nodes that the other graph lacks, such as casts, between those of a region."""
+    k_of: dict[int, int] = {run.node: run.k for run in runs}
+    inside = set(k_of)
+    for node in graph.nodes:
+        reads = [k_of[value.node] for value in node.inputs if value.node in k_of]
+        if reads and node.id not in k_of and (node.is_view or node.name not in known):
+            k_of[node.id] = min(reads)
+    before: set[int] = set()
+    for node in reversed(graph.nodes):
+        if node.id in inside or (node.id in before and node.id in k_of):
+            before.update(value.node for value in node.inputs)
+        if node.id in before and node.id in k_of and node.id not in inside and not node.is_view:
+            yield Run(node.id, k_of[node.id])
 
 
 def _offloads(plan: Plan, there: Callable[[int], int | None]) -> Iterator[OffloadGap]:
