@@ -24,7 +24,7 @@ def sequence(frame: Frame, modes: Sequence[int], updates: Literal["early", "last
     late = [int(s) for s in sorted(frame.late.nonzero()[0], key=lambda s: int(frame.rank[s]))]
     if updates == "last":
         return [*runs, *late]
-    return list(_with_updates(frame, runs, late))
+    return list(with_updates(frame, runs, late))
 
 
 def base_runs(frame: Frame, modes: Sequence[int]) -> list[int]:
@@ -98,8 +98,14 @@ class Walk:
         return [v for v in made.tolist() if not tables.host_number[v]]
 
 
-def _with_updates(frame: Frame, runs: Sequence[int], late: Sequence[int]) -> Iterator[int]:
-    """Put each update cone after the run that makes it ready; what is in no cone comes last."""
+def with_updates(frame: Frame, runs: Sequence[int], late: Sequence[int]) -> Iterator[int]:
+    """Put each update cone after the run that makes it ready; what is in no cone comes last.
+
+    Args:
+        frame: the graph.
+        runs: runs of base steps.
+        late: all update steps, in order.
+    """
     tables = frame.tables
     first: dict[int, int] = {}
     last_read: dict[int, int] = {}
