@@ -9,9 +9,10 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from peakfold.ir.graph import Graph, Input, Node, Op, Origin, Output, State, Symbol, Value
-from peakfold.ir.plan import OffloadGap, Plan, Recompute
+from peakfold.ir.plan import CompressGap, OffloadGap, Plan, Recompute
 from peakfold.ir.recompute import why_not_again
 from peakfold.ir.types import DTYPE_BYTES, ScalarType, TensorType, tensor
+from peakfold.ops.packing import packing
 from peakfold.plan.schedule.transfers import Movable
 
 # --- any graph, for printing and parsing ---------------------------------------------------------
@@ -102,6 +103,7 @@ class _Builder:
     nodes: list[Node] = field(default_factory=list)
     types: dict[Value, TensorType] = field(default_factory=dict)
     numbers: list[Value] = field(default_factory=list)
+    masks: list[tuple[Value, Value]] = field(default_factory=list)
     phase: str = "forward"
     draws: int = 0
 
@@ -172,7 +174,7 @@ def runnable_graphs(draw, max_nodes=10, state=True):
 
 
 def _operator(draw, build):
-    makers = (_unary, _unary, _binary, _binary, _scaled, _view, _matmul, _softmax, _dropout, _pair)
+    makers = (_unary, _unary, _binary, _binary, _scaled, _view, _matmul, _softmax, _dropout, _pair, _mask)
     draw(st.sampled_from(makers))(draw, build, draw(st.sampled_from(build.floats())))
 
 
@@ -231,6 +233,17 @@ def _dropout(draw, build, x):
         build.call("aten.mul.Tensor", [x, mask], kind)
 
 
+def _mask(draw, build, x):
+    """What is above a number, read at once and again later."""
+    kind = build.types[x]
+    if kind.is_contiguous:
+        mask = build.call("aten.gt.Scalar", [x, 0.9], tensor(*kind.shape, dtype="bool"))
+        build.masks.append((mask, x))
+    for mask, like in build.masks[-3:]:
+        if draw(st.booleans()):
+            build.call("aten.masked_fill.Scalar", [like, mask, 0.5], build.types[like])
+
+
 def _pair(draw, build, x):
     kind = build.types[x]
     if kind.is_contiguous:
@@ -275,7 +288,29 @@ def plans(draw, graph):
         place = {node: at for at, node in enumerate(order)}
         recompute = tuple(item for item in recompute if place[item.node] < place[item.use])
     offload = draw(offloads(graph)) if draw(st.booleans()) else ()
-    return Plan(graph.digest, recompute, updates, draw(st.booleans()), order, offload)
+    compress = draw(packed(graph)) if draw(st.booleans()) else ()
+    reuse = draw(st.booleans())
+    return Plan(graph.digest, recompute, updates, reuse, order, offload, compress=compress)
+
+
+@st.composite
+def packed(draw, graph):
+    """Any values that may be packed, between any of the nodes."""
+    steps = [node.id for node in graph.nodes if not node.is_view]
+    values = [v for node in graph.nodes for v in node.outputs if can_be_packed(graph, v)]
+    return tuple(
+        sorted(
+            {
+                CompressGap(v, draw(st.sampled_from([v.node, *steps])), draw(st.sampled_from(steps)))
+                for v in values
+                if draw(st.booleans())
+            }
+        )
+    )
+
+
+def can_be_packed(graph, value):
+    return Movable(graph).why_not(value) is None and packing(graph, value) is not None
 
 
 @st.composite

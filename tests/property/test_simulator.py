@@ -6,10 +6,22 @@ from hypothesis import strategies as st
 
 from peakfold.cost.costs import Link
 from peakfold.plan.schedule import kernel, plain
-from peakfold.plan.schedule.kernel import ARRIVE, COMMIT, COMPUTE, END, FREE, LOOP, OFFLOAD, PREFETCH, RELEASE
+from peakfold.plan.schedule.kernel import (
+    ARRIVE,
+    COMMIT,
+    COMPUTE,
+    END,
+    FREE,
+    LOOP,
+    OFFLOAD,
+    PACK,
+    PREFETCH,
+    RELEASE,
+    UNPACK,
+)
 
 STEPS, STORAGES = 6, 8
-KINDS = (COMPUTE, COMPUTE, FREE, OFFLOAD, RELEASE, PREFETCH, ARRIVE, COMMIT, LOOP, END)
+KINDS = (COMPUTE, COMPUTE, FREE, OFFLOAD, RELEASE, PREFETCH, ARRIVE, COMMIT, PACK, UNPACK, LOOP, END)
 
 
 @st.composite
@@ -36,6 +48,7 @@ def machines(draw):
     return {
         "seconds": [n / 7 for n in numbers(50)],
         "workspace": numbers(500),
+        "nbytes_of": draw(st.lists(st.integers(0, 2000), min_size=STORAGES, max_size=STORAGES)),
         "resident": draw(st.integers(0, 1000)),
         "link": link,
     }
@@ -55,7 +68,7 @@ def test_the_compiled_simulator_equals_its_twin(tape, machine):
         np.array(amount, np.int64),
         np.array(machine["seconds"]),
         np.array(machine["workspace"], np.int64),
-        STORAGES,
+        np.array(machine["nbytes_of"], np.int64),
         machine["resident"],
         link.bandwidth,
         link.latency,

@@ -13,17 +13,33 @@ from tests.torch.test_plans import TARGETS, random_plan, transformer
 
 from peakfold.bridge.capture.step import capture_step
 from peakfold.bridge.codegen.emit import emit
+from peakfold.bridge.codegen.packing import BITS
 from peakfold.bridge.runtime import measure, offload
 from peakfold.bridge.runtime.bind import Binder, Subject
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.source import load_source
 from peakfold.bridge.runtime.step import Step
-from peakfold.bridge.runtime.verify import verify
+from peakfold.bridge.runtime.verify import Target, verify
 from peakfold.cost.costs import Costs
 from peakfold.errors import CacheError, PlanError
 from peakfold.ir.graph import Value
-from peakfold.ir.plan import Arrive, Commit, Compute, Offload, OffloadGap, Plan, Prefetch, Release, Schedule
-from peakfold.plan.check import check_schedule
+from peakfold.ir.plan import (
+    Arrive,
+    Commit,
+    CompressGap,
+    Compute,
+    Offload,
+    OffloadGap,
+    Pack,
+    Plan,
+    Prefetch,
+    Release,
+    Schedule,
+    Unpack,
+)
+from peakfold.ir.text import parse_plan
+from peakfold.ops.packing import Packing, packing
+from peakfold.plan.check import check_plan, check_schedule
 from peakfold.plan.schedule.lower import lower
 from peakfold.plan.schedule.simulate import simulate
 from peakfold.plan.schedule.transfers import Movable
@@ -157,6 +173,98 @@ def test_a_program_without_offloads_carries_nothing():
     captured = capture_step(target.model, target.loss_fn, target.optimizer, target.batch)
     source = emit(captured.graph, lower(captured.graph, Plan(captured.graph.digest)))
     assert "host" not in source
+
+
+# --- packing ---------------------------------------------------------------------------------------
+
+
+def packed(graph):
+    """Indices of the pooling, and a mask."""
+    text = "peakfold plan 1\ncompress output 1 of *max_pool* after use back before backward\n"
+    name = next(node.name for node in graph.nodes if "max_pool2d_with_indices" in node.op.name)
+    return parse_plan(text.replace("*max_pool*", name), graph)
+
+
+def test_indices_are_packed_and_bit_equal():
+    target = TARGETS["convolutions"]()
+    graph = capture_step(target.model, target.loss_fn, target.optimizer, target.batch).graph
+    (gap,) = packed(graph).compress
+    assert packing(graph, gap.value) == Packing("int16", graph.nbytes(gap.value) // 4)
+    found = verify(target, make_step(packed))
+    assert found.ok, found
+    assert found.bit_equal
+
+
+class Masked(torch.nn.Module):
+    """A mask that the backward pass reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(9, 33), torch.nn.Linear(33, 3)
+
+    def forward(self, x):
+        hidden = self.one(x)
+        return self.two(hidden.masked_fill(hidden > 0.5, 0.0))
+
+
+def masked():
+    torch.manual_seed(0)
+    model = Masked()
+    optimizer = torch.optim.AdamW(model.parameters())
+    return Target(model, lambda model, x: model(x).square().sum(), optimizer, (torch.randn(13, 9),))
+
+
+def packed_mask(graph):
+    (name,) = [node.name for node in graph.nodes if node.op.name == "aten.gt.Scalar"]
+    return parse_plan(f"peakfold plan 1\ncompress {name} after use back before backward\n", graph)
+
+
+def test_a_mask_is_packed_to_bits():
+    target = masked()
+    graph = capture_step(target.model, target.loss_fn, target.optimizer, target.batch).graph
+    (gap,) = packed_mask(graph).compress
+    assert packing(graph, gap.value) == Packing("bits", -(-13 * 33 // 8))
+    found = verify(target, make_step(packed_mask))
+    assert found.ok, found
+    assert found.bit_equal
+
+
+@pytest.mark.parametrize(("make", "plan_of"), [(TARGETS["convolutions"], packed), (masked, packed_mask)])
+def test_measured_bytes_of_packed_values(make, plan_of):
+    target = make()
+    for _ in range(2):
+        measure.eager_step(target.model, target.loss_fn, target.optimizer, target.batch)()
+    captured = capture_step(target.model, target.loss_fn, target.optimizer, target.batch)
+    graph, plan = captured.graph, plan_of(captured.graph)
+    schedule = lower(graph, plan)
+    timeline = simulate(graph, Costs({}, {}), schedule)
+    program = load_source(emit(graph, schedule, timeline, marks=True))
+    made = compiled(captured, plan, "", target.model, target.optimizer, target.batch)
+    binder = Binder(made, Subject(target.model, target.optimizer))
+    tensors, scalars = binder.fetch(list(target.batch))
+    resident = measure.resident_bytes(target.model, target.optimizer, target.batch)
+    assert measure.live_curve(lambda: program(tensors, scalars, measure.mark), resident) == timeline.live
+    assert sum(isinstance(step, Pack | Unpack) for step in schedule.steps) == 2
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 1001])
+def test_bits_come_back(count):
+    names = {"torch": torch}
+    exec("\n".join(BITS), names)
+    mask = torch.rand(count) < 0.5
+    bits = names["pack_bits"](mask)
+    assert bits.nbytes == -(-count // 8)
+    assert torch.equal(names["unpack_bits"](bits, mask.shape, mask.stride()), mask)
+
+
+def test_what_cannot_be_packed_is_refused():
+    target = transformer()
+    graph = capture_step(target.model, target.loss_fn, target.optimizer, target.batch).graph
+    node = next(node for node in graph.nodes if node.op.name == "aten.gelu.default")
+    plan = Plan(graph.digest, compress=(CompressGap(Value(node.id), node.id, node.id),))
+    with pytest.raises(PlanError, match="it holds no truth values"):
+        lower(graph, plan)
+    assert "cannot be packed without loss" in str(check_plan(graph, plan)[0])
 
 
 # --- what goes wrong --------------------------------------------------------------------------------

@@ -93,6 +93,20 @@ class Arrive:
 
 
 @dataclass(frozen=True, slots=True)
+class Pack:
+    """Pack a buffer into fewer bytes, without loss, and give its own back."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack:
+    """Make a packed buffer again what it was, and give the packed bytes back."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Copy the new value of a state input into the input's own storage."""
 
@@ -108,7 +122,7 @@ class Loop:
     steps: tuple["Step", ...]
 
 
-Step = Compute | Free | Offload | Release | Prefetch | Arrive | Commit | Loop
+Step = Compute | Free | Offload | Release | Prefetch | Arrive | Pack | Unpack | Commit | Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +213,21 @@ class Region:
     anchor: Anchor | None = None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class CompressGap:
+    """A value is packed without loss between two of its readers: truth values to bits, small numbers.
+
+    Attributes:
+        value: what a node makes; it owns its storage, and can be packed.
+        after: the node after whose first run it is packed.
+        use: the next reader.
+    """
+
+    value: Value
+    after: int
+    use: int
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The decisions for one graph.
@@ -212,6 +241,7 @@ class Plan:
         order: ids of all nodes that are not views, in the order of their first runs; empty for the
             program's own order.
         offload: gaps over which values wait on the host, sorted.
+        compress: gaps over which values are packed, sorted.
         regions: runs done in parts; disjoint, a nested one is in the plan of the outer one. Where there are
             any, all other decisions are about the outer graph that `plan.fission.split` makes.
     """
@@ -223,3 +253,4 @@ class Plan:
     order: tuple[int, ...] = ()
     offload: tuple[OffloadGap, ...] = ()
     regions: tuple[Region, ...] = ()
+    compress: tuple[CompressGap, ...] = ()

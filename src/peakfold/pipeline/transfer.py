@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Value
-from peakfold.ir.plan import OffloadGap, Plan, Recompute, Region, Run
+from peakfold.ir.plan import CompressGap, OffloadGap, Plan, Recompute, Region, Run
 from peakfold.plan.fission.axes import Axes, find
 from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.prepare import prepare
@@ -53,6 +53,7 @@ def transfer(plan: Plan, graph: Graph, other: Graph) -> Plan | None:
         recompute=tuple(sorted(moved)),
         order=order if len(order) == steps else (),
         offload=tuple(sorted(away)),
+        compress=tuple(sorted(_packed(plan, there))),
     )
 
 
@@ -105,6 +106,13 @@ def _between(graph: Graph, runs: set[Run], known: set[str]) -> Iterator[Run]:
             before.update(value.node for value in node.inputs)
         if node.id in before and node.id in k_of and node.id not in inside and not node.is_view:
             yield Run(node.id, k_of[node.id])
+
+
+def _packed(plan: Plan, there: Callable[[int], int | None]) -> Iterator[CompressGap]:
+    for item in plan.compress:
+        maker, after, use = there(item.value.node), there(item.after), there(item.use)
+        if maker is not None and after is not None and use is not None:
+            yield CompressGap(Value(maker, item.value.index), after, use)
 
 
 def _offloads(plan: Plan, there: Callable[[int], int | None]) -> Iterator[OffloadGap]:

@@ -13,6 +13,7 @@ from peakfold.ir.graph import Graph, Node, Value, values_in
 from peakfold.ir.plan import Plan, Schedule
 from peakfold.ir.recompute import why_not_again
 from peakfold.ir.types import TensorType, Type
+from peakfold.ops.packing import packing
 from peakfold.plan.walk import Violation, Walk
 
 __all__ = ["Violation", "check_graph", "check_plan", "check_schedule", "require_legal"]
@@ -168,6 +169,13 @@ def _decisions(graph: Graph, plan: Plan) -> Iterator[Violation]:
 def _offloads(graph: Graph, plan: Plan) -> Iterator[Violation]:
     if list(plan.offload) != sorted(set(plan.offload)):
         yield Violation("plan", "its offloads are not sorted, or one is there twice")
+    if list(plan.compress) != sorted(set(plan.compress)):
+        yield Violation("plan", "its packed values are not sorted, or one is there twice")
+    for packed in plan.compress:
+        if any(i not in graph.node for i in (packed.value.node, packed.after, packed.use)):
+            yield Violation("plan", f"a packed {packed.value} names a node that is not there")
+        elif packing(graph, packed.value) is None:
+            yield Violation("plan", f"it packs {packed.value}, which cannot be packed without loss")
     for item in plan.offload:
         places = (item.after, item.gone, item.fetch, item.use)
         if any(ident not in graph.node and ident != item.value.node for ident in places):

@@ -13,14 +13,17 @@ from peakfold.ir.plan import (
     Free,
     Loop,
     Offload,
+    Pack,
     Prefetch,
     Release,
     Reuse,
     Run,
     Step,
+    Unpack,
 )
 from peakfold.ir.types import TensorType
 from peakfold.ops.inplace import reusable_operands
+from peakfold.ops.packing import packing
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,14 @@ class Violation:
 
 
 DEVICE, LEAVING, HOST, COMING = "on the device", "leaving the device", "on the host", "coming back"
+PACKED = "packed"
 _MOVES: dict[type[Step], tuple[str, str]] = {
     Offload: (DEVICE, LEAVING),
     Release: (LEAVING, HOST),
     Prefetch: (HOST, COMING),
     Arrive: (COMING, DEVICE),
+    Pack: (DEVICE, PACKED),
+    Unpack: (PACKED, DEVICE),
 }
 """Where the bytes must be before a move, and where they are after it."""
 
@@ -216,7 +222,7 @@ class Walk:
             yield Violation(name, f"it is replaced while it is {own.place}")
         self.committed.add(ident)
 
-    def _move(self, step: Offload | Release | Prefetch | Arrive) -> Iterator[Violation]:
+    def _move(self, step: Offload | Release | Prefetch | Arrive | Pack | Unpack) -> Iterator[Violation]:
         block = self.blocks.get(step.buffer)
         before, after = _MOVES[type(step)]
         if block is None or block.place != before:
@@ -225,8 +231,13 @@ class Walk:
             yield Violation(self._named(step.buffer), what)
         elif block.given not in (None, step.buffer.value.node):
             yield Violation(self._named(step.buffer), "it is moved, and its bytes are those of an input")
+        elif isinstance(step, Pack) and (block.given is not None or not self._packs(step.buffer.value)):
+            yield Violation(self._named(step.buffer), "it is packed, and cannot be without loss")
         else:
             block.place = after
+
+    def _packs(self, value: Value) -> bool:
+        return packing(self.graph, value) is not None
 
     # --- the end ---
 

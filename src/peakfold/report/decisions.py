@@ -15,7 +15,7 @@ def decisions_of(graph: Graph, plan: Plan, costs: Costs) -> tuple[Decision, ...]
     modules = _by_module(graph, plan.recompute)
     found = [_recompute(graph, costs, module, group) for module, group in modules.items()]
     found.sort(key=lambda decision: -decision.nbytes)
-    return (*found, *_offloads(graph, plan), *_order(graph, plan), *_storage(plan))
+    return (*found, *_offloads(graph, plan), *_packed(graph, plan), *_order(graph, plan), *_storage(plan))
 
 
 def _by_module(graph: Graph, recompute: Iterable[Recompute]) -> Mapping[str, list[Recompute]]:
@@ -57,6 +57,15 @@ def _offloads(graph: Graph, plan: Plan) -> Iterator[Decision]:
             when="copied to the host after use, back before the next, beside the computation",
             nbytes=sizes[where],
         )
+
+
+def _packed(graph: Graph, plan: Plan) -> Iterator[Decision]:
+    values = list(dict.fromkeys(gap.value for gap in plan.compress))
+    if values:
+        names = ", ".join(map(graph.name_of, values[:SHOWN]))
+        more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+        when = "packed without loss after use, unpacked before the next"
+        yield Decision("compress", names + more, when, sum(map(graph.nbytes, values)))
 
 
 def _made(graph: Graph, node: int) -> int:

@@ -16,6 +16,7 @@ from peakfold.bridge.codegen.header import Header, docstring
 from peakfold.bridge.codegen.host import HOST_EXPRESSIONS, host_expression
 from peakfold.bridge.codegen.loops import loop_lines, place_lines
 from peakfold.bridge.codegen.names import Namer, operator_names
+from peakfold.bridge.codegen.packing import Packings
 from peakfold.bridge.codegen.random import REDRAW, Streams
 from peakfold.bridge.codegen.transfer import IMPORTS, Transfers
 from peakfold.bridge.codegen.writer import INDENT, call, deletion, margin, section
@@ -72,7 +73,9 @@ def emit(
     frame = Frame(graph, namer, functions, loops or {})
     streams = Streams(graph, schedule, namer)
     transfers = Transfers(graph, schedule, frame, folder)
-    frame.move = transfers.step if transfers.is_used else None
+    packings = Packings(graph, schedule, frame)
+    if transfers.is_used or packings.is_used:
+        frame.move = lambda step: chain(transfers.step(step), packings.step(step))
     peaks = frozenset(timeline.hotspots if timeline is not None else ())
     body = list(_body(frame, streams, schedule, peaks, marks))
     body.append(_return(frame))
@@ -93,6 +96,7 @@ def emit(
             ),
             *(place_lines(functions[PLACE]) if PLACE in frame.used else ()),
             *(REDRAW if streams.needs_redraw else ()),
+            *packings.definitions(),
             *transfers.definitions(),
             *transfers.entry(marks),
             "",

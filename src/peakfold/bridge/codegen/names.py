@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from peakfold.ir.graph import Graph, Node, Value
 
 RESERVED = frozenset(
-    ("torch", "math", "step", "tensors", "scalars", "mark", "redraw", "rng", "now", "host", "run", "flat")
+    (
+        *("torch", "math", "step", "tensors", "scalars", "mark", "redraw", "rng", "now"),
+        *("host", "run", "flat", "pack_bits", "unpack_bits"),
+    )
 )
 
 

@@ -27,7 +27,7 @@ class _Said:
 
 @dataclass(frozen=True)
 class OffloadReader:
-    """Reads ``offload VALUE [after X] [gone by X] [fetched from X] [back before X]``.
+    """Reads ``compress`` lines, and ``offload VALUE [after X] [gone by X] [fetched from X] [back before X]``.
 
     Attributes:
         graph: what the plan is for.
@@ -39,11 +39,16 @@ class OffloadReader:
     fitting: Callable[[Line, Token], list[Node]]
     one: Callable[[Line, Token], Node]
 
-    def read(self, line: Line) -> Iterator[OffloadGap]:
-        """Yield the decisions of a line, after its first word."""
+    def read(self, line: Line, whole: bool = True) -> Iterator[OffloadGap]:
+        """Yield the decisions of a line, after its first word.
+
+        Args:
+            line: where the first word is read.
+            whole: whether it may say when copies end and begin; the ``compress`` lines do not.
+        """
         token = line.next
         values = list(self._values(line))
-        said = self._said(line)
+        said = self._said(line, whole)
         found = [gap for value in values if (gap := self._gap(value, said)) is not None]
         if not found:
             raise line.fail(
@@ -82,14 +87,14 @@ class OffloadReader:
                 return given
         raise line.fail("no input has this name", name, "a name as print_graph shows it", column=token.column)
 
-    def _said(self, line: Line) -> _Said:
+    def _said(self, line: Line, whole: bool) -> _Said:
         after = gone = fetch = use = None
         if line.accept("after") and not line.accept("use"):
             after = -1 if line.accept(START) else self._place(line)
-        if line.accept("gone"):
+        if whole and line.accept("gone"):
             line.expect("by")
             gone = self._place(line)
-        if line.accept("fetched"):
+        if whole and line.accept("fetched"):
             line.expect("from")
             fetch = self._place(line)
         if line.accept("back"):

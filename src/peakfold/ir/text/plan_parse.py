@@ -8,7 +8,7 @@ from functools import cached_property
 
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node
-from peakfold.ir.plan import OffloadGap, Plan, Recompute, Region
+from peakfold.ir.plan import CompressGap, OffloadGap, Plan, Recompute, Region
 from peakfold.ir.recompute import step_readers, why_not_again
 from peakfold.ir.text.lexer import Line, Token, lines_of, unquoted
 from peakfold.ir.text.offload_parse import OffloadReader
@@ -94,6 +94,7 @@ class _Reader:
     recompute: dict[tuple[int, int], tuple[bool, int | None]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
     offload: set[OffloadGap] = field(default_factory=set)
+    compress: set[CompressGap] = field(default_factory=set)
 
     def read(self, line: Line) -> None:
         key = line.take()
@@ -105,6 +106,9 @@ class _Reader:
             self._recompute(line)
         elif key.text == "offload":
             self.offload.update(self.offloads.read(line))
+        elif key.text == "compress":
+            found = self.offloads.read(line, whole=False)
+            self.compress.update(CompressGap(gap.value, gap.after, gap.use) for gap in found)
         elif key.text == "move":
             self._move(line)
         else:
@@ -121,6 +125,7 @@ class _Reader:
             reuse=self.said.get("reuse", True),
             order=tuple(self.order) if tuple(self.order) != own else (),
             offload=tuple(sorted(self.offload)),
+            compress=tuple(sorted(self.compress)),
         )
 
     def _choice(self, line: Line, key: Token, choices: dict[str, bool]) -> None:

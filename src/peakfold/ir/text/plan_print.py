@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from peakfold.ir.graph import Graph, Value
-from peakfold.ir.plan import OffloadGap, Plan, Recompute
+from peakfold.ir.plan import CompressGap, OffloadGap, Plan, Recompute
 from peakfold.ir.text.quoting import quoted_name
 from peakfold.ir.text.regions import Splitter, print_region
 
@@ -57,6 +57,7 @@ def _decisions(plan: Plan, graph: Graph, notes: Notes, splitter: Splitter | None
             yield from (f"    {line}" for line in _inside(region.plan, body, notes, splitter))
     yield from (_recompute(outer, item, notes.get(item, "")) for item in plan.recompute)
     yield from (_offload(outer, item, notes.get(item, "")) for item in plan.offload)
+    yield from (_compress(outer, item) for item in plan.compress)
     yield from (_move(outer, *move) for move in moves(own_order(outer), plan.order) if plan.order)
 
 
@@ -131,6 +132,11 @@ def _offload(graph: Graph, item: OffloadGap, note: str) -> str:
     after, gone, fetch, use = (_place(graph, node) for node in (item.after, item.gone, item.fetch, item.use))
     text = f"{_value(graph, item.value)} after {after} gone by {gone} fetched from {fetch} back before {use}"
     return _line("offload", text, note)
+
+
+def _compress(graph: Graph, item: CompressGap) -> str:
+    after, use = _place(graph, item.after), _place(graph, item.use)
+    return _line("compress", f"{_value(graph, item.value)} after {after} back before {use}")
 
 
 def _value(graph: Graph, value: Value) -> str:

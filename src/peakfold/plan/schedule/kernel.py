@@ -10,6 +10,8 @@ A tape has three columns, one row a step: ``kind``, ``index`` and ``amount``.
     PREFETCH  storage        bytes copied to the device, taken from here on
     ARRIVE    storage        bytes given back on the host, once the prefetch has ended: compute waits for it
     COMMIT    storage        bytes copied within the device
+    PACK      storage        bytes when it is packed: taken, its own given back
+    UNPACK    storage        bytes when it is packed: given back, its own taken
     LOOP      parts          bytes that are made inside and outlive a part: held over the whole loop
     END       0              bytes from outside the loop that its parts give up
 
@@ -31,7 +33,9 @@ from peakfold.plan.schedule.arrays import Bytes, Floats, Ints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMPUTE, FREE, OFFLOAD, RELEASE, PREFETCH, ARRIVE, COMMIT, LOOP, END = range(9)
+COMPUTE, FREE, OFFLOAD, RELEASE, PREFETCH, ARRIVE, COMMIT, LOOP, PACK, UNPACK, END = range(11)
+PASSES = 1.5
+"""Copies within the device that packing takes as long as."""
 MAX_LOOP_DEPTH = 16
 
 F = TypeVar("F", bound="Callable[..., object]")
@@ -49,7 +53,7 @@ def run(
     amount: Bytes,
     seconds: Floats,
     workspace: Bytes,
-    storages: int,
+    nbytes_of: Bytes,
     resident: int,
     bandwidth: float,
     latency: float,
@@ -67,7 +71,7 @@ def run(
         amount: the bytes of each row.
         seconds: of one run of each step.
         workspace: hidden bytes of each step.
-        storages: number of storages.
+        nbytes_of: bytes of each storage.
         resident: bytes that live all the time.
         bandwidth: bytes a second of a transfer.
         latency: seconds a transfer.
@@ -82,6 +86,7 @@ def run(
         host to device, and the most bytes on the host.
     """
     rows = len(kind)
+    storages = len(nbytes_of)
     now = resident
     peak = resident
     peak_row = -1
@@ -125,6 +130,13 @@ def run(
             stop = start + nbytes / copy
             busy += stop - start
             clock = stop
+        elif what in (PACK, UNPACK):
+            whole = nbytes_of[item]
+            stop = start + PASSES * whole / copy
+            busy += stop - start
+            clock = stop
+            most = now + (nbytes if what == PACK else whole)
+            now += nbytes - whole if what == PACK else whole - nbytes
         elif what == OFFLOAD:
             transfers = True
             start = max(start, out_free)

@@ -17,7 +17,7 @@ from peakfold.plan.schedule.arrays import Tables, tabulate
 from peakfold.plan.schedule.chains import chain
 from peakfold.plan.schedule.frame import frame, modes_of
 from peakfold.plan.schedule.sequence import sequence
-from peakfold.plan.schedule.transfers import with_transfers
+from peakfold.plan.schedule.transfers import with_packing, with_transfers
 
 
 def lower(graph: Graph, plan: Plan) -> Schedule:
@@ -45,7 +45,8 @@ def lower_tables(tables: Tables, plan: Plan) -> Schedule:
     """Return the schedule that a plan comes to, from the tables of its graph."""
     placed = frame(tables, plan.order)
     kept = stored(tables, sequence(placed, modes_of(placed, plan), plan.updates), plan.reuse)
-    return with_transfers(tables.graph, kept, plan.offload)
+    packed = with_packing(tables.graph, kept, plan.compress)
+    return with_transfers(tables.graph, packed, plan.offload)
 
 
 def stored(tables: Tables, runs: Sequence[int], reuse: bool) -> Schedule:

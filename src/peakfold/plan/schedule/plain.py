@@ -8,7 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from peakfold.cost.costs import Link
-from peakfold.plan.schedule.kernel import ARRIVE, COMMIT, COMPUTE, FREE, LOOP, OFFLOAD, PREFETCH, RELEASE
+from peakfold.plan.schedule.kernel import (
+    ARRIVE,
+    COMMIT,
+    COMPUTE,
+    FREE,
+    LOOP,
+    OFFLOAD,
+    PACK,
+    PASSES,
+    PREFETCH,
+    RELEASE,
+    UNPACK,
+)
 
 
 @dataclass
@@ -77,6 +89,14 @@ class _Machine:
         self.trace.busy += self.clock - start
         self.record(row, self.now, start, self.clock)
 
+    def pack(self, row: int, taken: int, given: int, whole: int) -> None:
+        start = self.clock
+        self.clock = start + PASSES * whole / self.link.copy
+        self.trace.busy += self.clock - start
+        most = self.now + taken
+        self.now += taken - given
+        self.record(row, most, start, self.clock)
+
     def offload(self, row: int, item: int, nbytes: int) -> None:
         start = max(self.clock, self.out_free)
         stop = start + (self.link.latency + nbytes / self.link.bandwidth)
@@ -142,6 +162,7 @@ def run(
     *,
     seconds: Sequence[float],
     workspace: Sequence[int],
+    nbytes_of: Sequence[int],
     resident: int,
     link: Link,
 ) -> Trace:
@@ -153,6 +174,7 @@ def run(
         amount: the bytes of each row.
         seconds: of one run of each step.
         workspace: hidden bytes of each step.
+        nbytes_of: bytes of each storage.
         resident: bytes that live all the time.
         link: transfers and copies.
     """
@@ -164,6 +186,10 @@ def run(
             machine.free(row, nbytes)
         elif what == COMMIT:
             machine.commit(row, nbytes)
+        elif what == PACK:
+            machine.pack(row, nbytes, nbytes_of[item], nbytes_of[item])
+        elif what == UNPACK:
+            machine.pack(row, nbytes_of[item], nbytes, nbytes_of[item])
         elif what == RELEASE:
             machine.release(row, item, nbytes)
         elif what == ARRIVE:

@@ -87,7 +87,7 @@ def run(tables: Tables, tape: Tape, link: Link) -> Result:
         tape.amount,
         tables.seconds,
         tables.workspace,
-        len(tables.storages),
+        tables.nbytes,
         tables.resident,
         link.bandwidth,
         link.latency,

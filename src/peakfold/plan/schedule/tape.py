@@ -21,12 +21,15 @@ from peakfold.ir.plan import (
     Free,
     Loop,
     Offload,
+    Pack,
     Prefetch,
     Release,
     Reuse,
     Schedule,
     Step,
+    Unpack,
 )
+from peakfold.ops.packing import packing
 from peakfold.plan.schedule.arrays import Bytes, Ints, Tables
 from peakfold.plan.schedule.kernel import (
     ARRIVE,
@@ -37,8 +40,10 @@ from peakfold.plan.schedule.kernel import (
     LOOP,
     MAX_LOOP_DEPTH,
     OFFLOAD,
+    PACK,
     PREFETCH,
     RELEASE,
+    UNPACK,
 )
 
 FOREVER = 2**31 - 1
@@ -104,7 +109,7 @@ def _flatten(steps: tuple[Step, ...]) -> Iterator[tuple[Step, bool]]:
             stack.extend((inner, False) for inner in reversed(step.steps))
 
 
-Place = Literal["on the device", "on its way to the host", "on the host", "on its way back"]
+Place = Literal["on the device", "packed", "on its way to the host", "on the host", "on its way back"]
 
 
 @dataclass
@@ -152,6 +157,10 @@ class _Recorder:
             row = self._prefetch(step)
         elif isinstance(step, Arrive):
             row = self._arrive(step)
+        elif isinstance(step, Pack):
+            row = self._pack(step)
+        elif isinstance(step, Unpack):
+            row = self._unpack(step)
         elif isinstance(step, Commit):
             row = self._commit(step)
         elif ends:
@@ -249,6 +258,25 @@ class _Recorder:
         block = self._placed(step.buffer, "on its way back", "it arrives")
         block.place = "on the device"
         return ARRIVE, self.tables.storage_of[step.buffer.value], block.nbytes
+
+    def _pack(self, step: Pack) -> tuple[int, int, int]:
+        buffer = step.buffer
+        block = self._on_device(buffer, "it is packed")
+        packed = packing(self.tables.graph, buffer.value)
+        if packed is None or block.depth != len(self.frames):
+            name = _name(self.tables, buffer)
+            raise self._error("a buffer cannot be packed", name, "one that can, made here")
+        self._close(buffer, len(self.rows))
+        self._begin(buffer, self._block(packed.nbytes), len(self.rows))
+        self.blocks[buffer].place = "packed"
+        return PACK, self.tables.storage_of[buffer.value], packed.nbytes
+
+    def _unpack(self, step: Unpack) -> tuple[int, int, int]:
+        buffer = step.buffer
+        block = self._placed(buffer, "packed", "it is unpacked")
+        self._close(buffer, len(self.rows))
+        self._begin(buffer, self._block(self.tables.graph.nbytes(buffer.value)), len(self.rows))
+        return UNPACK, self.tables.storage_of[buffer.value], block.nbytes
 
     def _commit(self, step: Commit) -> tuple[int, int, int]:
         value = self.tables.graph.new_value.get(step.input)

@@ -1,4 +1,4 @@
-"""Lowering of offloads: four steps for each gap that a value waits on the host.
+"""Lowering of offloads and packing: four steps for each gap on the host, two for each that is packed.
 
 What a decision names are places; what may happen between them is looked up in the schedule itself. The
 copy back arrives before the first step that reads, overwrites or replaces the buffer after the copy out
@@ -16,16 +16,20 @@ from peakfold.ir.plan import (
     Arrive,
     Buffer,
     Commit,
+    CompressGap,
     Compute,
     Free,
     Offload,
     OffloadGap,
+    Pack,
     Prefetch,
     Release,
     Schedule,
     Step,
+    Unpack,
 )
 from peakfold.ir.types import TensorType
+from peakfold.ops.packing import packing
 
 MOVED_INPUTS = frozenset({"parameter", "buffer", "gradient", "optimizer"})
 """Kinds of inputs whose bytes a program may take from the user's tensors, and gives back in the same step."""
@@ -59,6 +63,27 @@ def with_transfers(graph: Graph, schedule: Schedule, gaps: Sequence[OffloadGap])
     if not gaps:
         return schedule
     return Schedule(tuple(_inserted(schedule.steps, trips(graph, schedule, gaps))))
+
+
+def with_packing(graph: Graph, schedule: Schedule, gaps: Sequence[CompressGap]) -> Schedule:
+    """Return a schedule in which values are packed between two readers; no gap, no steps.
+
+    Raises:
+        PlanError: a decision names what the graph has not, or what cannot be packed.
+    """
+    movable, places = Movable(graph), Places(graph, schedule)
+    before: Moves = {}
+    last: dict[Buffer, int] = {}
+    for gap in gaps:
+        away = OffloadGap(gap.value, gap.after, gap.use, gap.use, gap.use)
+        movable.require(away, packed=True)
+        found = places.stay(away)
+        if found is not None and found[1] < found[2] and found[1] >= last.get(found[0], 0):
+            buffer, out, read = found
+            last[buffer] = read
+            before.setdefault(out, []).append((PACKING, Pack(buffer)))
+            before.setdefault(read, []).append((PACKING, Unpack(buffer)))
+    return Schedule(tuple(_merged(schedule.steps, before))) if before else schedule
 
 
 def trips(graph: Graph, schedule: Schedule, gaps: Sequence[OffloadGap]) -> list[Trip]:
@@ -114,7 +139,7 @@ class Places:
         elif isinstance(step, Commit):
             yield Value(step.input)
             yield graph.storage(graph.new_value[step.input])
-        elif isinstance(step, Free):
+        elif isinstance(step, Free | Pack | Unpack):
             yield step.buffer.value
 
     def makes(self, at: int, value: Value) -> bool:
@@ -124,22 +149,29 @@ class Places:
 
     def trip(self, gap: OffloadGap) -> Trip | None:
         """Return the way of a decision; None where nothing reads the buffer again, or no time is left."""
+        found = self.stay(gap)
+        if found is None:
+            return None
+        buffer, out, read = found
+        gone = max(out, self.first.get(gap.gone, read))
+        back = min(read, self.first.get(gap.fetch, read))
+        return Trip(buffer, out, gone, back, read) if gone < back else None
+
+    def stay(self, gap: OffloadGap) -> tuple[Buffer, int, int] | None:
+        """Return the buffer of a decision, where it is last needed and where next; None where it is not."""
         started = self.first.get(gap.after, -2)
         places = self.touches.get(gap.value, ())
         following = bisect_right(places, started)
         if started == -2 or following == len(places) or (following == 0 and gap.after != gap.value.node):
             return None
         read = places[following]
-        if isinstance(self.steps[read], Free) or self.makes(read, gap.value):
+        if isinstance(self.steps[read], Free | Pack | Unpack) or self.makes(read, gap.value):
             return None
         out = self.behind(started)
-        gone = max(out, self.first.get(gap.gone, read))
-        back = min(read, self.first.get(gap.fetch, read))
         made = [at for at in places[:following] if self.makes(at, gap.value)]
         if made and self.over_an_input(made[-1], gap.value):
             return None
-        buffer = Buffer(gap.value, len(made) - 1 if made else 0)
-        return Trip(buffer, out, gone, back, read) if gone < back else None
+        return Buffer(gap.value, len(made) - 1 if made else 0), out, read
 
     def over_an_input(self, at: int, value: Value) -> bool:
         """Whether a step writes a value into the bytes of a graph input, which it is there to replace."""
@@ -186,10 +218,12 @@ class Movable:
             return f"it is an input of kind {given.kind}, which stays where it is"
         return None
 
-    def require(self, gap: OffloadGap) -> None:
-        """Raise unless a decision names what there is, and what can be moved."""
+    def require(self, gap: OffloadGap, packed: bool = False) -> None:
+        """Raise unless a decision names what there is, and what can be moved, or packed."""
         graph = self.graph
         reason = self.why_not(gap.value)
+        if packed and reason is None and packing(graph, gap.value) is None:
+            reason = "it holds no truth values, and no numbers that are known to be small"
         known = gap.value.node in graph.input or gap.value.node in graph.node
         named = graph.name_of(gap.value) if known else str(gap.value)
         for node in (gap.after, gap.gone, gap.fetch, gap.use):
@@ -200,15 +234,20 @@ class Movable:
         if reason is not None:
             raise PlanError(
                 stage="lower",
-                what="this cannot wait on the host",
+                what=f"this cannot {'be packed' if packed else 'wait on the host'}",
                 got=f"{named}: {reason}",
                 hint="remove the line, or name another value",
             )
 
 
+Moves = dict[int, list[tuple[int, Step]]]
+"""Steps to put before each place, with their ranks: less comes first."""
+PACKING = 9
+
+
 def _inserted(steps: Sequence[Step], found: Sequence[Trip]) -> Iterator[Step]:
     """Put the moves between the steps; at one place copies out start first, and bytes are freed first."""
-    before: dict[int, list[tuple[int, Step]]] = {}
+    before: Moves = {}
     for trip in found:
         moves: tuple[tuple[int, Step], ...] = (
             (trip.out, Offload(trip.buffer)),
@@ -218,6 +257,10 @@ def _inserted(steps: Sequence[Step], found: Sequence[Trip]) -> Iterator[Step]:
         )
         for rank, (at, move) in enumerate(moves):
             before.setdefault(at, []).append((rank, move))
+    return _merged(steps, before)
+
+
+def _merged(steps: Sequence[Step], before: Moves) -> Iterator[Step]:
     for at, step in enumerate(steps):
         yield from (move for _, move in sorted(before.get(at, ()), key=lambda item: item[0]))
         yield step
