@@ -296,3 +296,18 @@ def same_results(name: str, plan: Plan) -> None:
     for pair in graph.state:
         new = given[graph.input[pair.input].name]
         torch.testing.assert_close(new, expected[pair.output], atol=1e-5, rtol=1e-4)
+
+
+# --- what borders are written with -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_products_add_in_place_what_they_add_apart(dtype):
+    generator = torch.Generator().manual_seed(0)
+    total, left, right = (
+        torch.randn(shape, generator=generator).to(dtype) for shape in ((3, 5, 4), (3, 5, 6), (3, 6, 4))
+    )
+    apart = torch.ops.aten.baddbmm.default(total, left, right)
+    assert torch.equal(torch.ops.aten.baddbmm_.default(total.clone(), left, right), apart)
+    apart = torch.ops.aten.addmm.default(total[0], left[0], right[0])
+    assert torch.equal(torch.ops.aten.addmm_.default(total[0].clone(), left[0], right[0]), apart)
