@@ -1,10 +1,10 @@
 """The planner where values may wait on the host: recomputation and offloading, in turn.
 
 First the search without offloads runs; every plan on its front, too large as most are, is brought into
-the budget by offloading. Then, in rounds, each of the two decides with the other's decisions known: what
-the best plan so far can hide on the queues counts as no bytes, a search finds what else to compute again,
-and each plan on its front is brought into the budget with the true bytes. Whatever is found is simulated
-exactly, and only that counts.
+the budget by offloading, and by packing where values allow it. Then, in rounds, each of the two decides
+with the other's decisions known: what the best plan so far can hide on the queues counts as no bytes, a
+search finds what else to compute again, and each plan on its front is brought into the budget with the
+true bytes. Whatever is found is simulated exactly, and only that counts.
 """
 
 import time
@@ -26,6 +26,7 @@ from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.infeasible import infeasible
 from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.offloading import Offloader
+from peakfold.plan.schedule.packed import can_pack, with_packed
 from peakfold.plan.schedule.search import Search
 from peakfold.plan.schedule.simulate import simulate_tables
 from peakfold.plan.schedule.transfers import Movable
@@ -166,7 +167,10 @@ class _Joint:
     def run(self, reason: StopReason) -> StopReason:
         """Bring the front into the budget, then go on in rounds."""
         explorer = self.search.explorer
-        self._bring(self._plans(explorer, explorer.order), self.search.explorer.front())
+        plans, front = self._plans(explorer, explorer.order), explorer.front()
+        self._bring(plans, front)
+        if can_pack(self.tables):
+            self._bring(lambda found: with_packed(self.tables, plans(found), self.costs.link), front)
         for round_ in range(ROUNDS * 4):
             if stop := self.effort.stop():
                 return stop
@@ -271,7 +275,8 @@ class _Joint:
         self._explore(explorer, targets)
         self.others += explorer.states
         front = [c for c in explorer.front() if 0.6 * target <= c.peak <= 1.1 * target]
-        self._bring(self._plans(explorer, start.order), front)
+        plans = self._plans(explorer, start.order)
+        self._bring(lambda found: replace(plans(found), compress=start.compress), front)
         self._tell()
         return True
 
