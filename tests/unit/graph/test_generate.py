@@ -1,4 +1,4 @@
-"""The generator: its kernel against the tester's arithmetic, repeatable, and going on after an interruption."""
+"""The generator: its kernel against the tester's arithmetic, repeatable, going on after an interruption."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_the_kernel_agrees_with_exact_arithmetic_on_every_operator(seed: int) ->
 
 
 def _is_random(text: str) -> bool:
-    """Return whether a term holds a function that each arithmetic takes at random: log, exp of exp or of a quotient."""
+    """Return whether a term holds what each arithmetic takes at random: log, exp of exp or of a quotient."""
     exponentials = text.count("exp(") + text.count("softmax")
     return (
         "log" in text or exponentials > 1 or (exponentials == 1 and ("div" in text or "reciprocal" in text))

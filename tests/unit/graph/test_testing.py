@@ -111,7 +111,7 @@ def _replaced(term: Term, old: Term, new: Term) -> Term:
 
 
 def _differ_in_floats(rule: Rule) -> bool:
-    """Return whether sides differ on real numbers, by numpy in double precision: the oracle of the mutants."""
+    """Return whether sides differ on real numbers, in double precision: the oracle of the mutants."""
     import numpy as np
 
     from peakfold.graph.substitution.field import MERSENNE_31, Arithmetic
