@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peakfold.errors import UsageError
 
@@ -18,7 +18,11 @@ UNITS: dict[str, int] = {
     "gib": 2**30,
     "tib": 2**40,
 }
-FORMS = "bytes (4000000000), a size ('4GiB', '900 MB'), a share of the eager peak ('40%') or 'fit'"
+ARENA = "arena:"
+FORMS = (
+    "bytes (4000000000), a size ('4GiB', '900 MB'), a share of the eager peak ('40%') or 'fit'; "
+    "'arena:' before it for the arena alone"
+)
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 
 
@@ -31,12 +35,14 @@ class MemoryBudget:
         nbytes: bytes.
         share: of the eager peak, 0.4 for 40 %.
         fit: what the device has free.
+        arena: it is for the arena that the program runs in, and not for the caller's own tensors.
     """
 
     text: str
     nbytes: int | None = None
     share: float | None = None
     fit: bool = False
+    arena: bool = False
 
     def resolve(self, eager_peak: int, free: int) -> int:
         """Return the budget in bytes, rounded down.
@@ -63,8 +69,12 @@ def parse_memory(given: str | float) -> MemoryBudget:
     Example:
         >>> parse_memory("4GiB").nbytes, parse_memory("40%").share, parse_memory(10).nbytes
         (4294967296, 0.4, 10)
+        >>> parse_memory("arena:64MiB")
+        MemoryBudget(text='arena:64MiB', nbytes=67108864, share=None, fit=False, arena=True)
     """
     text = str(given).strip()
+    if text.lower().startswith(ARENA) and not text[len(ARENA) :].lower().startswith(ARENA):
+        return replace(parse_memory(text[len(ARENA) :]), text=text, arena=True)
     if isinstance(given, bool):
         raise _unreadable(repr(given))
     if text.lower() == "fit":

@@ -6,6 +6,7 @@ are served from it; see arena.cpp for how they are matched.
 
 import ctypes
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 import torch
 
 from peakfold.bridge.runtime.arena_native import Native, native
+from peakfold.errors import UsageError
 from peakfold.plan.memory.layout import Layout
 
 NAMED = 32
 
-Run = Callable[[], tuple[torch.Tensor, ...]]
+Results = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,12 @@ class Arena:
         self._finalizer = weakref.finalize(self, library.plan_release, self._handle)
         self._finalizer.atexit = False
 
-    def run(self, step: Run) -> tuple[torch.Tensor, ...]:
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The blocks that it has."""
+        return (self.memory, self._kept)
+
+    def run(self, step: Callable[[], Results]) -> Results:
         """Run a step with its allocations in the arena."""
         library, stats = native(), (ctypes.c_int64 * 6)()
         with self.memory.lock:
@@ -109,27 +116,70 @@ class Arena:
         return tuple(_words(self.layout, pairs[2 * i], pairs[2 * i + 1]) for i in range(count))
 
 
-def record(step: Callable[[], object]) -> list[tuple[int, int]]:
-    """Run something and return what it asked of the allocator, in order.
+class Recorder:
+    """Runs a program whose source marks the ends of its steps, and keeps what it asked of the allocator.
 
-    Returns:
-        Pairs as `peakfold.plan.memory.lifetimes.recorded` reads them.
+    Attributes:
+        events: pairs of the last run, as `peakfold.plan.memory.lifetimes.recorded` reads them.
     """
-    library = native()
-    handle = library.record_begin()
-    try:
-        result = step()
-    finally:
-        count = int(library.record_end(handle))
-        pairs = (ctypes.c_int64 * (2 * count))()
-        library.record_take(handle, pairs)
-    del result
-    return list(zip(pairs[::2], pairs[1::2], strict=True))
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, int]] = []
+
+    def run(self, step: Callable[[Callable[[], None]], Results]) -> Results:
+        """Run a step, which is given the function that marks the end of a part of it."""
+        library = native()
+        handle = library.record_begin()
+        try:
+            return step(library.mark)
+        finally:
+            count = int(library.record_end(handle))
+            pairs = (ctypes.c_int64 * (2 * count))()
+            library.record_take(handle, pairs)
+            self.events = list(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-def mark() -> None:
-    """End a step of the program that is recorded."""
-    native().mark()
+class Home:
+    """Where programs that run in turn have their arena: the first one's bytes, as far as they reach.
+
+    Attributes:
+        fault: why there is no arena; empty where there is one.
+    """
+
+    def __init__(self, passing: int = 0) -> None:
+        """Take bytes for the largest of some programs, or none before the first one is known."""
+        self.fault = ""
+        self._shared = passing
+        self._memory = Memory(passing) if passing else None
+        self._arenas: list[weakref.ref[Arena]] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arenas here, each block counted once."""
+        arenas = [arena for ref in self._arenas if (arena := ref()) is not None]
+        blocks = {id(memory): memory.size for arena in arenas for memory in arena.memories}
+        return sum(blocks.values())
+
+    def arena(self, layout: Layout | None) -> "Arena | None":
+        """Return an arena for a layout; None where there is no layout or it cannot be had, which is told."""
+        if layout is None:
+            return None
+        try:
+            arena = self._made(layout)
+        except UsageError as error:
+            if not self.fault:
+                warnings.warn(f"the step runs without its arena: {error}", RuntimeWarning, stacklevel=2)
+            self.fault = str(error)
+            return None
+        self._arenas.append(weakref.ref(arena))
+        return arena
+
+    def _made(self, layout: Layout) -> "Arena":
+        if self._memory is not None and layout.passing <= self._shared:
+            return Arena(layout, self._memory)
+        arena = Arena(layout)
+        self._memory, self._shared = arena.memory, layout.passing
+        return arena
 
 
 def _plan(library: Native, layout: Layout, memory: Memory, kept: Memory, start: int) -> int:

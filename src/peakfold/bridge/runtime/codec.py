@@ -15,6 +15,8 @@ from peakfold.bridge.capture import binding
 from peakfold.bridge.capture.captured import Missing
 from peakfold.bridge.runtime.saved_guards import BatchTensor, Group, SavedGuards
 from peakfold.errors import CacheError
+from peakfold.plan.memory.layout import Layout
+from peakfold.plan.memory.trace import Request, Trace
 
 _CLASSES: Mapping[str, type] = {
     known.__name__: known
@@ -33,6 +35,9 @@ _CLASSES: Mapping[str, type] = {
         SavedGuards,
         BatchTensor,
         Group,
+        Layout,
+        Trace,
+        Request,
     )
 }
 

@@ -10,6 +10,7 @@ from peakfold.bridge.capture.captured import Captured, Missing
 from peakfold.bridge.runtime.saved_guards import SavedGuards, saved_guards
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
+from peakfold.plan.memory.layout import Layout
 
 
 class Checks(Protocol):
@@ -36,6 +37,7 @@ class Compiled:
         first_scalars: numbers by input id for a step that made ``missing`` state.
         inference: the outputs are what is returned; there is no loss and no update.
         report: what is known about it; any object.
+        layout: where its allocations lie in one arena; None for torch's own allocator.
     """
 
     graph: Graph
@@ -48,6 +50,7 @@ class Compiled:
     first_scalars: tuple[tuple[int, float], ...] = ()
     inference: bool = False
     report: object = None
+    layout: Layout | None = None
 
 
 def compiled(
@@ -60,6 +63,7 @@ def compiled(
     *,
     inference: bool = False,
     report: object = None,
+    layout: Layout | None = None,
 ) -> Compiled:
     """Return a captured program with a plan for it and the source that was emitted.
 
@@ -76,4 +80,5 @@ def compiled(
         captured.first_scalars,
         inference,
         report,
+        layout,
     )

@@ -5,6 +5,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -23,8 +24,9 @@ from peakfold.ir.graph import Graph, Input
 from peakfold.ir.text import parse_graph, parse_plan
 from peakfold.ir.types import TensorType
 from peakfold.plan.fission.derive import Splitter
+from peakfold.plan.memory.layout import Layout
 
-_Facts = tuple[Binding, SavedGuards, tuple[Missing, ...], tuple[tuple[int, float], ...], bool]
+_Facts = tuple[Binding, SavedGuards, tuple[Missing, ...], tuple[tuple[int, float], ...], bool, Layout | None]
 
 
 def load(
@@ -127,9 +129,10 @@ def _parse(parts: Mapping[str, bytes]) -> Compiled:
     plan = parse_plan(parts["plan.txt"].decode(), graph, Splitter())
     tensors = _tensors(parts["constants.pt"])
     facts = decode(json.loads(parts["binding.json"]), tensors)
-    binding, portable, missing, first, inference = cast(_Facts, facts)
+    binding, portable, missing, first, inference, layout = cast(_Facts, facts)
     source = parts["step.py"].decode()
-    return Compiled(graph, binding, portable, portable, plan, source, missing, first, inference)
+    program = Compiled(graph, binding, portable, portable, plan, source, missing, first, inference)
+    return replace(program, layout=layout)
 
 
 def _tensors(content: bytes) -> list[torch.Tensor]:

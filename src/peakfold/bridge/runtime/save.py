@@ -4,7 +4,7 @@ manifest.json   format, versions, digest of all the rest
 step.py         the emitted source
 plan.txt        the plan
 graph.txt       the graph
-binding.json    where inputs come from, when it holds
+binding.json    where inputs come from, when it holds, where its allocations lie in an arena
 constants.pt    tensors that the model's code held
 """
 
@@ -26,7 +26,7 @@ from peakfold.errors import CacheError
 from peakfold.ir.text import print_graph, print_plan
 from peakfold.plan.fission.derive import Splitter
 
-FORMAT = 2
+FORMAT = 3
 """Grows when what a file holds changes."""
 
 PARTS = ("step.py", "plan.txt", "graph.txt", "binding.json", "constants.pt")
@@ -46,6 +46,7 @@ def save(compiled: Compiled, path: Path) -> None:
         compiled.missing,
         compiled.first_scalars,
         compiled.inference,
+        compiled.layout,
     )
     binding = json.dumps(encode(facts, tensors), indent=1)
     parts = {

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments
 from peakfold.bridge.capture.binding import GradientOf, Verbatim
+from peakfold.bridge.runtime.arena import Arena, Home, Recorder, Results
 from peakfold.bridge.runtime.bind import Binder, Subject
 from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.bridge.runtime.offload import HostError
@@ -44,11 +45,13 @@ class Step:
         recapture: Recapture | None = None,
         *,
         inference: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
         self.outputs: object = None
         self._subject = subject
         self._recapture = recapture
-        self._programs = [_Program(first, subject)]
+        self._home = Home()
+        self._programs = [_Program(first, subject, self._home, recorder)]
         self._by_keyword = _takes_keywords(first.binding.batch)
         self._lock = threading.Lock()
 
@@ -71,6 +74,22 @@ class Step:
     def compiled(self) -> Compiled:
         """The program that ran last."""
         return self._programs[0].compiled
+
+    @property
+    def arena(self) -> Arena | None:
+        """The arena in which the program that ran last has its allocations; None for torch's allocator."""
+        return self._programs[0].arena
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the arenas of this step."""
+        return self._home.nbytes
+
+    def move_to(self, home: Home) -> None:
+        """Have the arena of every program of this step elsewhere from now on; no step may be running."""
+        self._home = home
+        for program in self._programs:
+            program.arena = home.arena(program.compiled.layout)
 
     def save(self, path: str | Path) -> None:
         """Write the program that ran last to a file that `peakfold.load` reads."""
@@ -131,7 +150,7 @@ class Step:
                 got=reason,
                 hint="call optimize_step again",
             )
-        self._programs.insert(0, _Program(self._recapture(batch), self._subject))
+        self._programs.insert(0, _Program(self._recapture(batch), self._subject, self._home))
         return self._programs[0]
 
     def _move_to_front(self, program: "_Program") -> None:
@@ -143,8 +162,12 @@ class Step:
 class _Program:
     """A compiled program bound to the user's objects."""
 
-    def __init__(self, compiled: Compiled, subject: Subject) -> None:
+    def __init__(
+        self, compiled: Compiled, subject: Subject, home: Home, recorder: Recorder | None = None
+    ) -> None:
         self.compiled = compiled
+        self.arena = home.arena(compiled.layout)
+        self._recorder = recorder
         self._subject = subject
         self._function = load_source(compiled.source)
         self._host_error = host_error(self._function)
@@ -168,7 +191,7 @@ class _Program:
         fault = None
         try:
             with _no_autocast():
-                results = self._function(tensors, scalars)
+                results = self._called(tensors, scalars)
         except self._host_error as error:
             if error.results is None:
                 self._binder.undo()
@@ -184,6 +207,13 @@ class _Program:
             leaf.value if isinstance(leaf, Verbatim) else results[leaf] for leaf in binding.output_leaves
         ]
         return results, pytree.tree_unflatten(picked, binding.outputs)
+
+    def _called(self, tensors: Mapping[str, torch.Tensor], scalars: Mapping[str, float]) -> Results:
+        if self._recorder is not None:
+            return self._recorder.run(lambda mark: self._function(tensors, scalars, mark))  # type: ignore[call-arg]
+        if self.arena is not None:
+            return self.arena.run(lambda: self._function(tensors, scalars))
+        return self._function(tensors, scalars)
 
     def _leave_gradients(self, results: tuple[torch.Tensor, ...], leaves: list[object]) -> None:
         """Leave in ``.grad`` what backward leaves there, and what ``zero_grad`` does."""

@@ -149,33 +149,53 @@ def observe(
         mine = copied(target)
         if precision == "float64":
             mine = doubled(mine)
-        run, others, lends = _runner(mine, make_step)
+        running = _runner(mine, make_step)
         torch.manual_seed(seed)
-        kept: list[tuple[object, object]] = [run() for _ in range(steps - measure)]
+        kept: list[tuple[object, object]] = [running.apart() for _ in range(steps - measure)]
         measured = None
         if measure:
             measured = peak_bytes(
-                lambda: kept.append(run()),
+                lambda: kept.append(running.run()),
                 0,
-                resident=lambda: _resident(mine, others),
+                resident=lambda: _resident(mine, running.others) + running.arena_bytes,
                 device=device,
-                lent=lambda: _lent(mine) if lends else (),
+                lent=lambda: _lent(mine) if running.lends else (),
             )
         results = [result for i, pair in enumerate(kept, 1) for result in _returned(pair, i)]
         return Observed((*results, *_left(mine)), steps, measured)
 
 
-def _runner(target: Target, make_step: MakeStep | None) -> tuple[_Runner, tuple[torch.Tensor, ...], bool]:
-    """Return what runs one step, the tensors that it holds beside the target, and whether it moves some."""
+@dataclass(frozen=True)
+class _Running:
+    """What runs one step, and what it holds beside the target: constants, moved tensors, an arena."""
+
+    run: _Runner
+    others: tuple[torch.Tensor, ...] = ()
+    lends: bool = False
+    step: Step | None = None
+
+    @property
+    def arena_bytes(self) -> int:
+        return 0 if self.step is None else self.step.arena_bytes
+
+    def apart(self) -> tuple[object, object]:
+        """Run one step; return its results outside its arena, where the next one may have its own."""
+        results = self.run()
+        if not self.arena_bytes:
+            return results
+        copied_: tuple[object, object] = pytree.tree_map_only(torch.Tensor, torch.clone, results)
+        return copied_
+
+
+def _runner(target: Target, make_step: MakeStep | None) -> _Running:
     if make_step is None:
-        return _eager(target), (), False
+        return _Running(_eager(target))
     step = make_step(target)
-    constants = step.compiled.binding.constants
-    lends = bool(step.plan.offload)
+    constants, lends = step.compiled.binding.constants, bool(step.plan.offload)
     args, kwargs = arguments(target.batch)
     if target.loss_fn is None:
-        return lambda: (None, step(*args, **kwargs)), constants, lends
-    return lambda: (step(*args, **kwargs), step.outputs), constants, lends
+        return _Running(lambda: (None, step(*args, **kwargs)), constants, lends, step)
+    return _Running(lambda: (step(*args, **kwargs), step.outputs), constants, lends, step)
 
 
 def _lent(target: Target) -> tuple[torch.Tensor, ...]:

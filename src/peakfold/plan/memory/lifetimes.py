@@ -7,11 +7,13 @@ nothing for views, and nothing for what is written over the caller's own tensors
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Buffer, Compute, Free, Loop, Prefetch, Schedule, Step
 from peakfold.ir.types import TensorType
+from peakfold.plan.fission.program import Nest
 from peakfold.plan.memory.trace import Request, Trace
 from peakfold.plan.schedule.simulate import simulate
 from peakfold.plan.schedule.tape import FOREVER, Span
@@ -20,10 +22,12 @@ from peakfold.plan.schedule.timeline import Timeline, kinds
 ALLOCATE, FREE, MARK = range(3)
 """What an allocator saw: so many bytes asked for, the request of an index given back, the end of a step."""
 
+SCRATCH, SCRATCH_OF = "workspace", "scratch of "
+
 KINDS: Mapping[str, str] = {
     "activation": "activations",
     "gradient": "gradients",
-    "temporary": "workspace",
+    "temporary": SCRATCH,
     "parameter": "parameters",
     "buffer": "buffers",
     "optimizer": "optimizer state",
@@ -54,8 +58,33 @@ def predicted(graph: Graph, schedule: Schedule, costs: Costs) -> Trace:
     line = simulate(graph, costs, schedule)
     names = tuple(step_name(graph, step) for step in line.steps)
     requests = [*_outputs(graph, line), *_workspace(graph, line)]
-    requests.sort(key=lambda request: (request.born, request.kind != "workspace"))
+    requests.sort(key=lambda request: (request.born, request.kind != SCRATCH))
     return Trace(tuple(requests), names, len(names) + 1)
+
+
+def predicted_nest(nest: Nest) -> Trace:
+    """Return the allocations of a program with regions: one part of a loop stands inside the loop's step.
+
+    All parts of a loop have their buffers at the same addresses, which are planned with those around it.
+    """
+    outer = predicted(nest.graph, nest.schedule, nest.costs)
+    bodies = {
+        row: predicted_nest(nest.loops[step.run.node].nest)
+        for row, step in enumerate(nest.timeline.steps)
+        if isinstance(step, Compute) and step.run.node in nest.loops
+    }
+    if not bodies:
+        return outer
+    length = max(body.length for body in bodies.values()) + 1
+    requests = [
+        _stretched(request, length)
+        for request in outer.requests
+        if request.row not in bodies or not request.name.startswith(SCRATCH_OF)
+    ]
+    for row, body in bodies.items():
+        requests += [_inside(request, row, row * length, length) for request in body.requests]
+    requests.sort(key=lambda request: request.born)
+    return Trace(tuple(requests), outer.steps, outer.length * length)
 
 
 def recorded(events: Sequence[tuple[int, int]], graph: Graph, schedule: Schedule) -> Trace:
@@ -104,7 +133,21 @@ def _outputs(graph: Graph, line: Timeline) -> Iterator[Request]:
             last = by_buffer[key]
         name = graph.name_of(span.buffer.value) + (" (again)" if span.buffer.k else "")
         dies = None if last.last == FOREVER else last.last + 1
-        yield Request(span.nbytes, span.first, dies, span.first, name, KINDS[kind_of[span.buffer.value]])
+        kind = KINDS[kind_of[span.buffer.value]]
+        until = -1 if dies is None else dies - 1
+        yield Request(span.nbytes, span.first, dies, span.first, name, kind, until)
+
+
+def _stretched(request: Request, length: int) -> Request:
+    dies = None if request.dies is None else request.dies * length
+    return replace(request, born=request.born * length, dies=dies)
+
+
+def _inside(request: Request, row: int, begin: int, length: int) -> Request:
+    """Return a request of a part of a loop, as one of the step that the loop is; it ends with the part."""
+    born = begin + request.born
+    dies = begin + (length if request.dies is None else request.dies)
+    return replace(request, born=born, dies=dies, row=row, until=row)
 
 
 Key = tuple[Buffer, int]
@@ -130,18 +173,17 @@ def _heirs(graph: Graph, line: Timeline) -> dict[Key, Key]:
 def _workspace(graph: Graph, line: Timeline) -> Iterator[Request]:
     for row, (step, nbytes) in enumerate(zip(line.steps, line.workspace, strict=True)):
         if nbytes and isinstance(step, Compute):
-            name = f"scratch of {graph.node[step.run.node].name}"
-            yield Request(nbytes, row, row + 1, row, name)
+            name = f"{SCRATCH_OF}{graph.node[step.run.node].name}"
+            yield Request(nbytes, row, row + 1, row, name, until=row)
 
 
 def _requests(events: Sequence[tuple[int, int]]) -> Iterator[Request]:
+    rows = list(accumulate((kind == MARK for kind, _ in events), initial=0))
     dies = {index: at for at, (kind, index) in enumerate(events) if kind == FREE}
-    row = count = 0
-    for at, (kind, number) in enumerate(events):
-        if kind == ALLOCATE:
-            yield Request(number, at, dies.get(count), row)
-            count += 1
-        row += kind == MARK
+    born = [(at, number) for at, (kind, number) in enumerate(events) if kind == ALLOCATE]
+    for index, (at, size) in enumerate(born):
+        end = dies.get(index)
+        yield Request(size, at, end, rows[at], until=-1 if end is None else rows[end])
 
 
 @dataclass
@@ -154,6 +196,7 @@ class _Names:
     def __post_init__(self) -> None:
         self._kinds = kinds(self.graph)
         self._left: dict[int, Counter[Value]] = {}
+        self._returned = {self.graph.storage(output.value) for output in self.graph.outputs}
 
     def of(self, request: Request) -> Request:
         """Return a request with the name of the output that it is, or of the step whose workspace it is."""
@@ -164,11 +207,12 @@ class _Names:
             )
         left = self._left.setdefault(request.row, Counter(self._made(step)))
         for value in left:
-            if left[value] and self.graph.nbytes(value) == request.size:
+            fits = self.graph.nbytes(value) == request.size
+            if fits and left[value] and (request.dies is None) == (value in self._returned):
                 left[value] -= 1
                 name = self.graph.name_of(value) + (" (again)" if step.run.k else "")
                 return replace(request, name=name, kind=KINDS[self._kinds[value]])
-        return replace(request, name=f"scratch of {self.graph.node[step.run.node].name}")
+        return replace(request, name=f"{SCRATCH_OF}{self.graph.node[step.run.node].name}")
 
     def _made(self, step: Compute) -> Iterator[Value]:
         node = self.graph.node[step.run.node]

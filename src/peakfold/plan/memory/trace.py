@@ -21,6 +21,7 @@ class Request:
         row: the step of the program that asks; -1 before the first.
         name: what is in it.
         kind: what that is, as reports colour it.
+        until: the last step during which it is live; -1 where it outlives the program.
     """
 
     size: int
@@ -29,6 +30,7 @@ class Request:
     row: int = -1
     name: str = ""
     kind: str = "workspace"
+    until: int = -1
 
     @property
     def room(self) -> int:

@@ -1,0 +1,231 @@
+"""Models of allocators: TensorFlow's BFC, PyTorch's caching allocator for CUDA, a pool of size classes."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from peakfold.plan.memory.segments import Segments
+
+MIB = 1 << 20
+
+
+class Pool(Protocol):
+    """An allocator in the small: takes and gives back blocks, by ids of the caller."""
+
+    @property
+    def name(self) -> str:
+        """Name and settings."""
+
+    @property
+    def reserved(self) -> int:
+        """Bytes taken from the system."""
+
+    @property
+    def cached(self) -> int:
+        """Bytes of wholly free segments."""
+
+    @property
+    def used(self) -> int:
+        """Bytes of live blocks, rounded as the allocator does."""
+
+    def take(self, ident: int, size: int) -> None:
+        """Take a block."""
+
+    def give(self, ident: int) -> None:
+        """Give a block back."""
+
+
+@dataclass
+class Bfc:
+    """TensorFlow's best fit with coalescing: regions that double, blocks of 256 bytes."""
+
+    LINE: ClassVar[int] = 256
+    FIRST: ClassVar[int] = 2 * MIB
+    WASTE: ClassVar[int] = 128 * MIB
+
+    segments: Segments = field(default_factory=Segments)
+    name: str = "BFC"
+    _region: int = FIRST
+    _blocks: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes taken from the system."""
+        return self.segments.reserved
+
+    @property
+    def cached(self) -> int:
+        """Bytes that emptying the cache gives back."""
+        return self.segments.cached
+
+    @property
+    def used(self) -> int:
+        """Bytes of live blocks, rounded."""
+        return self.segments.used
+
+    def take(self, ident: int, size: int) -> None:
+        """Take a block."""
+        size = _up(size, self.LINE)
+        block = self.segments.best(size)
+        if block is None:
+            while self._region < size:
+                self._region *= 2
+            block = self.segments.grow(self._region)
+            self._region *= 2
+        split = block[0] >= 2 * size or block[0] - size >= self.WASTE
+        self._blocks[ident] = self.segments.cut(block, size, split=split)
+
+    def give(self, ident: int) -> None:
+        """Give a block back."""
+        self.segments.join(self._blocks.pop(ident))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of PyTorch's caching allocator, named as in ``PYTORCH_CUDA_ALLOC_CONF``.
+
+    Attributes:
+        max_split_size_mb: blocks above this are not split; None for no limit.
+        expandable_segments: one segment a pool, which grows.
+        roundup_power2_divisions: sizes are rounded up to this many steps between powers of two; 0 for off.
+    """
+
+    max_split_size_mb: int | None = None
+    expandable_segments: bool = False
+    roundup_power2_divisions: int = 0
+
+    def __str__(self) -> str:
+        parts = []
+        if self.expandable_segments:
+            parts.append("expandable_segments:True")
+        if self.max_split_size_mb is not None:
+            parts.append(f"max_split_size_mb:{self.max_split_size_mb}")
+        if self.roundup_power2_divisions:
+            parts.append(f"roundup_power2_divisions:{self.roundup_power2_divisions}")
+        return ",".join(parts)
+
+
+@dataclass
+class Caching:
+    """PyTorch's caching allocator: blocks of 512 bytes, a pool for small ones and one for the others."""
+
+    LINE: ClassVar[int] = 512
+    SMALL: ClassVar[int] = MIB
+    SMALL_SEGMENT: ClassVar[int] = 2 * MIB
+    LARGE_SEGMENT: ClassVar[int] = 20 * MIB
+    OWN_SEGMENT: ClassVar[int] = 10 * MIB
+    ROUND_LARGE: ClassVar[int] = 2 * MIB
+
+    settings: Settings = Settings()
+    small: Segments = field(default_factory=Segments)
+    large: Segments = field(default_factory=Segments)
+    _blocks: dict[int, tuple[Segments, int]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name and settings."""
+        return " ".join(filter(None, ("caching", str(self.settings))))
+
+    @property
+    def reserved(self) -> int:
+        """Bytes taken from the system."""
+        return self.small.reserved + self.large.reserved
+
+    @property
+    def cached(self) -> int:
+        """Bytes that emptying the cache gives back."""
+        if self.settings.expandable_segments:
+            return self.reserved - self.used
+        return self.small.cached + self.large.cached
+
+    @property
+    def used(self) -> int:
+        """Bytes of live blocks, rounded."""
+        return self.small.used + self.large.used
+
+    def take(self, ident: int, size: int) -> None:
+        """Take a block."""
+        size = self._rounded(size)
+        small = size <= self.SMALL
+        pool = self.small if small else self.large
+        block = pool.best(size)
+        if block is None or not self._allowed(block[0], size):
+            block = self._grown(pool, size, small)
+        split = block[0] - size >= self.LINE if small else block[0] - size > self.SMALL
+        self._blocks[ident] = (pool, pool.cut(block, size, split=split and self._splits(block[0])))
+
+    def give(self, ident: int) -> None:
+        """Give a block back."""
+        pool, start = self._blocks.pop(ident)
+        pool.join(start)
+
+    def _rounded(self, size: int) -> int:
+        steps = self.settings.roundup_power2_divisions
+        if steps and size > self.LINE * steps:
+            power = 1 << (size.bit_length() - 1)
+            return size if size == power else _up(size, power // steps)
+        return _up(size, self.LINE)
+
+    @property
+    def _most(self) -> int | None:
+        limit = self.settings.max_split_size_mb
+        return None if limit is None else limit * MIB
+
+    def _splits(self, whole: int) -> bool:
+        return self._most is None or whole <= self._most
+
+    def _allowed(self, whole: int, size: int) -> bool:
+        """Whether a request may take a block: beyond the limit of splitting only one of about its size."""
+        if self._most is None or whole <= self._most:
+            return True
+        return size >= self._most and whole < size + self.LARGE_SEGMENT
+
+    def _grown(self, pool: Segments, size: int, small: bool) -> tuple[int, int]:
+        if self.settings.expandable_segments:
+            return pool.extend(size, self.SMALL_SEGMENT if small else self.LARGE_SEGMENT)
+        if small:
+            return pool.grow(self.SMALL_SEGMENT)
+        return pool.grow(self.LARGE_SEGMENT if size < self.OWN_SEGMENT else _up(size, self.ROUND_LARGE))
+
+
+@dataclass
+class SizeClasses:
+    """A pool of size classes, four between powers of two, never split and never joined."""
+
+    STEPS: ClassVar[int] = 4
+    LEAST: ClassVar[int] = 64
+
+    name: str = "size classes"
+    reserved: int = 0
+    used: int = 0
+    _free: dict[int, int] = field(default_factory=dict)
+    _blocks: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def cached(self) -> int:
+        """Bytes that emptying the cache gives back."""
+        return self.reserved - self.used
+
+    def take(self, ident: int, size: int) -> None:
+        """Take a block."""
+        size = _class(max(size, self.LEAST), self.STEPS)
+        if self._free.get(size):
+            self._free[size] -= 1
+        else:
+            self.reserved += size
+        self.used += size
+        self._blocks[ident] = size
+
+    def give(self, ident: int) -> None:
+        """Give a block back."""
+        size = self._blocks.pop(ident)
+        self.used -= size
+        self._free[size] = self._free.get(size, 0) + 1
+
+
+def _up(size: int, line: int) -> int:
+    return -(-size // line) * line
+
+
+def _class(size: int, steps: int) -> int:
+    power = 1 << (size.bit_length() - 1)
+    return _up(size, max(power // steps, 1))
