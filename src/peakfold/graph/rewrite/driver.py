@@ -33,7 +33,7 @@ class Limits:
     """
 
     states: int = 200
-    seconds: float = 10.0
+    seconds: float = 8.0
     steps: int = 200
     matches: int = 10_000
 
@@ -179,7 +179,7 @@ def search(
     queue = [(start.cost, 0, start)]
     seen = {start.hashed.value}
     deadline = time.perf_counter() + limits.seconds
-    while queue:
+    while queue and not stop:
         cost, _, state = heapq.heappop(queue)
         stop = _limit(limits, states, deadline, account)
         if stop:
@@ -188,6 +188,9 @@ def search(
         if cost > alpha * best.cost or len(state.steps) >= limits.steps:
             continue
         for made in _expanded(state, rules, price, terms, account, alpha * best.cost, limits.matches):
+            stop = _limit(limits, states - 1, deadline, account)
+            if stop:
+                break
             if made.hashed.value in seen:
                 continue
             seen.add(made.hashed.value)

@@ -4,7 +4,7 @@ from functools import cache
 from importlib.resources import files
 
 from peakfold.graph.rewrite.vocabulary import EXACT
-from peakfold.graph.rule import Apply, Rule, parse_rules, subterms
+from peakfold.graph.rule import Apply, Rule, Term, parse_rules, size, subterms
 
 FAMILIES = ("linear", "windows", "movement")
 ONE_WAY = "_once"
@@ -21,7 +21,16 @@ def hand_rules() -> tuple[Rule, ...]:
     """
     rules = [rule for family in FAMILIES for rule in _family(family)]
     back = [rule.reversed() for rule in rules if rule.reversible and not rule.name.endswith(ONE_WAY)]
-    return (*rules, *(rule for rule in back if isinstance(rule.lhs[0], Apply)))
+    return (*rules, *(rule for rule in back if isinstance(rule.lhs[0], Apply) and not _only_grows(rule)))
+
+
+def _only_grows(rule: Rule) -> bool:
+    """Whether a rule says the same words more often."""
+    return _words(rule.lhs) == _words(rule.rhs) and size(rule.rhs) > size(rule.lhs)
+
+
+def _words(terms: tuple[Term, ...]) -> frozenset[str]:
+    return frozenset(term.op for term in subterms(terms) if isinstance(term, Apply))
 
 
 def _family(name: str) -> tuple[Rule, ...]:
@@ -35,5 +44,4 @@ def keeps_bits(rule: Rule) -> bool:
         >>> [rule.name for rule in hand_rules() if keeps_bits(rule)][:2]
         ['rectified_cut', 'rectified_twice']
     """
-    words = {term.op for term in subterms((*rule.lhs, *rule.rhs)) if isinstance(term, Apply)}
-    return words <= EXACT
+    return _words((*rule.lhs, *rule.rhs)) <= EXACT
