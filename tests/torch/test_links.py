@@ -9,6 +9,7 @@ from peakfold.ir.graph import Graph, Input, Node, Op, Symbol, Value
 from peakfold.ir.types import ScalarType, TensorType
 from peakfold.ops.links import Factor, Slot, call_of, links_of
 from peakfold.ops.links.table import TABLE
+from peakfold.ops.strides import reads_strides
 from peakfold.plan.fission.assign import transfer
 
 torch.set_num_threads(1)
@@ -344,6 +345,25 @@ def test_sums_pass_where_the_table_says_linear(name, args):
         for first, second, value in zip(one, two, node.outputs, strict=True):
             if first.numel():
                 torch.testing.assert_close(first + second, values[value], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(("name", "args"), list(cases()))
+def test_operators_that_read_strides_do(name, args):
+    if not reads_strides(f"aten.{name}"):
+        return
+
+    def gapped(arg):
+        if isinstance(arg, tuple):
+            return tuple(map(gapped, arg))
+        if not isinstance(arg, torch.Tensor) or not arg.dim():
+            return arg
+        room = torch.empty((*arg.shape[:-1], arg.shape[-1] + 3), dtype=arg.dtype)
+        return room[..., 1 : 1 + arg.shape[-1]].copy_(arg)
+
+    _, node, values = program(name, args)
+    _, again, spread = program(name, tuple(map(gapped, args)))
+    for one, other in zip(node.outputs, again.outputs, strict=True):
+        agree(spread[other], values[one], name)
 
 
 def test_every_line_is_tried():

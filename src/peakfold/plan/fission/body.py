@@ -7,6 +7,7 @@ from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Input, Node, Op, State, Value, substitute
 from peakfold.ir.plan import Region
 from peakfold.ir.types import ScalarType, TensorType
+from peakfold.ops.strides import reads_strides
 from peakfold.plan.fission.borders import Names, NumberOf, Place, combined, placed, sliced
 from peakfold.plan.fission.derived import WHOLE, Assigned, Initial, Number
 from peakfold.plan.fission.states import Assignment, Factor, Part, Partial
@@ -169,9 +170,13 @@ class Builder:
             return self._new[value]
         if value not in self._parts:
             kind, name = self.graph.tensor_type(value), self.graph.name_of(value)
-            for node in sliced(self._names, name, self._new[value], kind, state, self._place):
+            dense = not all(reads_strides(self.graph.node[user].op.name) for user in self._readers(value))
+            for node in sliced(self._names, name, self._new[value], kind, state, self._place, dense=dense):
                 self._parts[value] = self._add(node)
         return self._parts[value]
+
+    def _readers(self, value: Value) -> Iterator[int]:
+        return (user for user in self.graph.users.get(value, ()) if user in self.inside)
 
     def _whole_view(self, value: Value) -> None:
         node = self.graph.node[value.node]

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from peakfold.ir.graph import Arg, Node, Op, Origin, Symbol, Value
-from peakfold.ir.types import TensorType, contiguous_strides
+from peakfold.ir.types import TensorType, Type, contiguous_strides
 from peakfold.plan.fission.derived import Which
+from peakfold.plan.fission.part import part_type
 from peakfold.plan.fission.states import Combine, Factor
 
 PLACE = "aten.slice_scatter.default"
@@ -59,7 +60,14 @@ def view_node(names: Names, name: str, operator: str, args: tuple[Arg, ...], kin
 
 
 def sliced(
-    names: Names, name: str, of: Value, kind: TensorType, factor: Factor, part: "Place"
+    names: Names,
+    name: str,
+    of: Value,
+    kind: TensorType,
+    factor: Factor,
+    part: "Place",
+    *,
+    dense: bool = False,
 ) -> Iterator[Node]:
     """Yield the nodes that take a part of a whole tensor; the last one is the part.
 
@@ -70,11 +78,15 @@ def sliced(
         kind: its type.
         factor: what is split.
         part: which part.
+        dense: whether what reads it needs a tensor without gaps.
     """
     d = factor.dim
     if factor.outer == 1:
         narrow = resized(kind, d, part.size * factor.inner)
-        yield _slice(names, name, of, d, narrow, part, factor.inner)
+        cut = _slice(names, name, of, d, narrow, part, factor.inner)
+        yield cut
+        if dense and not _is_outermost(kind, d):
+            yield _dense(names, name, cut.outputs[0], part_type(kind, factor, part.size))
         return
     opened = view_node(
         names, f"{name}.open", VIEW, (of, unfolded(kind, factor).shape), unfolded(kind, factor)
@@ -83,16 +95,28 @@ def sliced(
     narrow = resized(unfolded(kind, factor), d + 1, part.size)
     cut = _slice(names, f"{name}.cut", opened.outputs[0], d + 1, narrow, part, 1)
     yield cut
-    dense = replace(narrow, strides=contiguous_strides(narrow.shape))
+    packed = replace(narrow, strides=contiguous_strides(narrow.shape))
     memory_format = (("memory_format", Symbol("memory_format", "contiguous_format")),)
     copy = Node(
-        names.id(), names.name(f"{name}.dense"), Op(CLONE), cut.outputs, memory_format, (dense,), (None,)
+        names.id(), names.name(f"{name}.dense"), Op(CLONE), cut.outputs, memory_format, (packed,), (None,)
     )
     yield copy
     shape = resized(kind, d, factor.outer * part.size * factor.inner).shape
     sizes = (*shape[:d], -1, *shape[d + 1 :])
     folded = replace(kind, shape=shape, strides=contiguous_strides(shape))
     yield view_node(names, f"{name}.part", VIEW, (copy.outputs[0], sizes), folded)
+
+
+def _is_outermost(kind: TensorType, dim: int) -> bool:
+    """Whether a dimension steps over all others in memory, so that a slice of it has no gaps."""
+    own = kind.strides[dim]
+    return all(stride <= own for stride, length in zip(kind.strides, kind.shape, strict=True) if length > 1)
+
+
+def _dense(names: Names, name: str, of: Value, kind: Type) -> Node:
+    """A copy without gaps, laid out as the whole is."""
+    memory_format = (("memory_format", Symbol("memory_format", "preserve_format")),)
+    return Node(names.id(), names.name(f"{name}.dense"), Op(CLONE), (of,), memory_format, (kind,), (None,))
 
 
 @dataclass(frozen=True)

@@ -82,16 +82,21 @@ class Tree:
             if count > 1 and other != index:
                 common = mine & self.masks[other]
                 nested = self.is_within(index, other) or self.is_within(other, index)
-                if common and not (nested and self._nests(index, other)):
+                if common and not (nested and self._nests(index, other, parts)):
                     return False
         return True
 
-    def _nests(self, one: int, other: int) -> bool:
-        """Whether the inner of two nested candidates can be named in a part of the outer: by first runs."""
+    def _nests(self, one: int, other: int, parts: Parts) -> bool:
+        """Whether the inner of two nested candidates can be in a part of the outer.
+
+        It is named by first runs, and sizes inside it are numbers: parts of the outer are of one size.
+        """
         inner = one if self.is_within(one, other) else other
         outer = other if inner == one else one
         first = all(run.k == 0 for run in self.candidates[inner].runs)
-        return first and self.candidates[inner].axis != self.candidates[outer].axis
+        length, count = self.candidates[outer].length, parts[outer]
+        even = count == 1 or not length % -(-length // count)
+        return first and even and self.candidates[inner].axis != self.candidates[outer].axis
 
     def moves(self, parts: Parts) -> Iterator[Move]:
         """Yield the moves from a state: those of the paper, nesting, and a direct choice of the parts."""
@@ -100,7 +105,9 @@ class Tree:
                 yield from self._of_enabled(index, candidate, parts)
             elif self.fits(index, parts):
                 nested = any(count > 1 and self.is_within(index, k) for k, count in enumerate(parts))
-                yield Move("nest" if nested else "enable", index, _with(parts, index, first_parts(candidate)))
+                after = _with(parts, index, first_parts(candidate))
+                if self.fits(index, after):
+                    yield Move("nest" if nested else "enable", index, after)
 
     def _of_enabled(self, index: int, candidate: Candidate, parts: Parts) -> Iterator[Move]:
         inner = [k for k, count in enumerate(parts) if count > 1 and self.is_within(k, index)]
@@ -109,20 +116,22 @@ class Tree:
         if not inner:
             yield Move("disable", index, off)
         above = self.parent[index]
-        if above is not None and not outer and self.fits(above, off):
-            yield Move("lift", above, _with(off, above, first_parts(self.candidates[above])))
+        if above is not None and not outer:
+            lifted = _with(off, above, first_parts(self.candidates[above]))
+            if self.fits(above, lifted):
+                yield Move("lift", above, lifted)
         further = next_parts(candidate, parts[index])
         if further is not None:
             yield Move("mutate", index, _with(parts, index, further))
         for count in choices(candidate.length):
-            if count not in (parts[index], further):
+            even = not inner or not candidate.length % count
+            if even and count not in (parts[index], further):
                 yield Move("choose", index, _with(parts, index, count))
 
-    def regions(self, parts: Parts) -> tuple[tuple[int, Region], ...]:
-        """Return the outermost enabled regions with their indices, those inside them left out."""
+    def outermost(self, parts: Parts) -> tuple[int, ...]:
+        """Return the enabled candidates that are inside no other enabled one."""
         on = [index for index, count in enumerate(parts) if count > 1]
-        top = [k for k in on if not any(self.is_within(k, other) for other in on)]
-        return tuple((k, region_of(self.candidates[k], parts[k])) for k in top)
+        return tuple(k for k in on if not any(self.is_within(k, other) for other in on))
 
     def inside(self, parts: Parts, outer: int) -> Parts:
         """Return the state of what is nested in an enabled region."""
