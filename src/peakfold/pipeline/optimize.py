@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from peakfold.bridge.capture import Captured
-from peakfold.bridge.runtime.compiled import compiled
+from peakfold.bridge.runtime.compiled import Compiled, compiled
 from peakfold.bridge.runtime.link_speed import link_speed
 from peakfold.bridge.runtime.profile import profile
 from peakfold.bridge.runtime.step import Step
@@ -22,7 +22,7 @@ from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import parse_plan, print_graph, print_plan
 from peakfold.options import Options, from_environment
-from peakfold.pipeline import host, proof_cache, prove
+from peakfold.pipeline import arena, host, proof_cache, prove
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.machine import environment, free_bytes
 from peakfold.pipeline.plan_cache import Kept
@@ -33,6 +33,7 @@ from peakfold.pipeline.request import Request
 from peakfold.pipeline.search import Bounds, find, unsearched
 from peakfold.pipeline.stage import Stages
 from peakfold.pipeline.task import Task
+from peakfold.pipeline.transfer import transfer
 from peakfold.plan.fission.derive import Splitter
 from peakfold.report.model import Eager, Equality, Report, Timeline
 from peakfold.report.progress import Progress, silent
@@ -133,7 +134,7 @@ def _optimize(task: Task, asked: Request, progress: Progress) -> Outcome:
     captured, costs, plain = _rewritten(run, captured, costs, plain)
     eager, seen = _eager(run, before)
     budget = _budget(run, eager, plain)
-    facts = Facts(asked, captured, costs, before, eager, budget)
+    facts = Facts(asked, captured, costs, before, eager, budget, plain.timeline.resident)
     found = _within(run, facts, plain, seen)
     return _outcome(run, found)
 
@@ -223,7 +224,8 @@ def _budget(run: _Run, eager: Eager, plain: Program) -> int | None:
             stage="options", what="a share of eager's peak needs eager's peak", expected="a budget in bytes"
         )
     free = _free(run) if asked.fit else 0
-    budget = asked.resolve(eager.peak_bytes or 0, free)
+    resident = plain.timeline.resident if asked.arena else 0
+    budget = resident + asked.resolve((eager.peak_bytes or 0) - resident, free)
     if budget >= plain.timeline.peak:
         run.notes.append(
             f"the budget asks for nothing: without recomputation the step takes {plain.timeline.peak:,} bytes"
@@ -266,7 +268,7 @@ def _within(run: _Run, facts: Facts, plain: Program, seen: Observed | None) -> _
     for attempt in range(ATTEMPTS if run.asked.plan is None else 1):
         if attempt:
             run.stages.progress("search", 0.0, f"{attempt} measured, once more with corrected times")
-        tried = _try(run, facts, plain, bounds)
+        tried = (_try_in_arena if facts.in_arena else _try)(run, facts, bounds)
         if not run.runnable or not (run.asked.verify or run.asked.latency):
             return _kept_to(run, tried)
         tried = _measure(run, tried, plain)
@@ -293,23 +295,58 @@ def _calibration(run: _Run, facts: Facts, plain: Program) -> float:
 def _kept_to(run: _Run, tried: _Tried) -> _Tried:
     """Refuse a given plan whose predicted peak is over the budget; the search keeps to it by itself."""
     budget = tried.facts.budget
-    if budget is None or tried.program.timeline.peak <= budget:
+    if budget is None or tried.program.peak <= budget:
         return tried
     raise _not_within(run, tried)
 
 
-def _try(run: _Run, facts: Facts, plain: Program, bounds: Bounds) -> _Tried:
+def _try(run: _Run, facts: Facts, bounds: Bounds) -> _Tried:
     graph = facts.captured.graph
     if run.asked.plan is not None:
         kept = unsearched(parse_plan(run.asked.plan, graph, Splitter()), "a plan was given")
     else:
         with run.stages("search"):
-            kept, faults = find(graph, facts.costs, bounds, run.asked, run.options, run.stages)
+            kept, faults = find(
+                graph,
+                facts.costs,
+                bounds,
+                run.asked,
+                run.options,
+                run.stages,
+                lambda one: _costs(run, one),
+            )
         run.notes += [fault for fault in faults if fault not in run.notes]
     run.stages.dump("plan.txt", print_plan(kept.plan, graph, splitter=Splitter()))
     program = run.program(facts.captured, facts.costs, kept.plan, facts.budget)
     run.stages.dump("step.py", program.source)
     return _Tried(program, kept, facts)
+
+
+def _try_in_arena(run: _Run, facts: Facts, bounds: Bounds) -> _Tried:
+    """Plan, lay out, and plan again with fewer live bytes, until the arena is within the budget."""
+    capacity, found = facts.arena_budget, None
+    why = arena.why_predicted(run.task, run.runnable)
+    run.notes += [why] if why and why not in run.notes else []
+    for _ in range(ATTEMPTS if run.asked.plan is None else 1):
+        try:
+            tried = _try(run, facts, bounds)
+        except InfeasibleError as error:
+            if found is None:
+                raise arena.restated(error, capacity, facts.resident) from None
+            break
+        with run.stages("arena"):
+            program = arena.laid_out(run.task, tried.program, capacity, run=not why, seed=run.asked.seed)
+        assert program.layout is not None
+        tried = replace(tried, program=program)
+        if program.layout.arena <= capacity:
+            return tried
+        found = tried if found is None or program.peak < found.program.peak else found
+        assert bounds.memory is not None
+        bounds = replace(bounds, memory=bounds.memory - (program.layout.arena - capacity))
+    assert found is not None
+    assert found.program.layout is not None
+    bound = max(found.kept.lower_bound_bytes - facts.resident, 0)
+    raise arena.over(found.program.layout, capacity, bound)
 
 
 def _seconds_limit(run: _Run, plain: Program, correction: float) -> float | None:
@@ -354,7 +391,7 @@ def _corrected(run: _Run, tried: _Tried, plain: Program, bounds: Bounds) -> tupl
     ratio, latency = _ratio(figures.cpu_seconds, tried.facts.eager.cpu_seconds), run.asked.latency
     memory, seconds = bounds.memory, bounds.seconds
     if over_memory and memory is not None:
-        memory -= figures.peak_bytes - tried.program.timeline.peak
+        memory -= figures.peak_bytes - tried.program.peak
     if ratio is None or latency is None:
         return Bounds(memory, seconds), not over_memory, False
     over_time, slack = ratio > latency, memory is None and ratio < SLACK * latency
@@ -398,7 +435,7 @@ def _equal(run: _Run, tried: _Tried, eager: Observed, found: Observed) -> Equali
 
 def _not_within(run: _Run, tried: _Tried) -> InfeasibleError:
     figures = tried.figures
-    peak = figures.peak_bytes or tried.program.timeline.peak
+    peak = figures.peak_bytes or tried.program.peak
     ratio = _ratio(figures.cpu_seconds, tried.facts.eager.cpu_seconds)
     time = "" if ratio is None else f" at {ratio:.3f}x eager's time"
     error = InfeasibleError(
@@ -432,6 +469,22 @@ def _outcome(run: _Run, tried: _Tried) -> Outcome:
     return Outcome(_step(run, tried.program, report), report)
 
 
+def _served_below(run: _Run, program: Program, task: Task) -> Compiled | None:
+    """Return the same plan for a smaller shape in the same arena, unsearched; None where it cannot be."""
+    if program.layout is None or not program.in_arena:
+        return None
+    captured = task.capture()
+    plan = transfer(program.plan, program.captured.graph, captured.graph)
+    if plan is None:
+        return None
+    small = run.program(captured, _costs(run, captured.graph), plan, None)
+    found = arena.served_below(task, small, program.layout)
+    if found is None:
+        return None
+    parts = (captured, plan, small.source, task.model, task.optimizer, task.batch)
+    return compiled(*parts, inference=task.loss_fn is None, layout=found.layout)
+
+
 def _ratio(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
@@ -448,9 +501,13 @@ def _step(run: _Run, program: Program, report: Report) -> Step:
         task.batch,
         inference=inference,
         report=report,
+        layout=program.layout if program.in_arena else None,
     )
 
     def recapture(batch: object) -> object:
+        below = _served_below(run, program, task.with_batch(batch))
+        if below is not None:
+            return below
         asked = replace(run.asked, verify=False, plan=None)
         again = optimize(task.with_batch(batch), asked)
         assert again.step is not None

@@ -13,6 +13,7 @@ from peakfold.plan.check import require_legal
 from peakfold.plan.fission.derive import derived
 from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned
 from peakfold.plan.memory.host import host_layout
+from peakfold.plan.memory.layout import Layout
 from peakfold.plan.schedule.timeline import Timeline
 
 
@@ -28,6 +29,9 @@ class Program:
         timeline: the simulated schedule.
         source: the emitted file.
         nest: the graph that runs, in which a region is one node, and all that is planned inside regions.
+        folder: where what is offloaded waits in a file; None for memory of the host.
+        layout: where its allocations lie in one arena; None where none was asked for.
+        in_arena: it runs there; else the layout is a prediction.
     """
 
     captured: Captured
@@ -37,6 +41,16 @@ class Program:
     timeline: Timeline
     source: str
     nest: Nest
+    folder: Path | None = None
+    layout: Layout | None = None
+    in_arena: bool = False
+
+    @property
+    def peak(self) -> int:
+        """The most bytes at once: the caller's own tensors with what lives beside them, or the arena."""
+        if self.layout is None:
+            return self.timeline.peak
+        return self.timeline.resident + self.layout.arena
 
     @property
     def host_bytes(self) -> int:
@@ -84,4 +98,4 @@ def emit_plan(
         versions=versions or {},
     )
     source = emit(nest.graph, nest.schedule, nest.timeline, header, loops=nest.loops, folder=folder)
-    return Program(captured, costs, plan, nest.schedule, nest.timeline, source, nest)
+    return Program(captured, costs, plan, nest.schedule, nest.timeline, source, nest, folder)

@@ -47,6 +47,7 @@ def make_step(task: Task, program: Program) -> Step:
         task.optimizer,
         task.batch,
         inference=task.loss_fn is None,
+        layout=program.layout if program.in_arena else None,
     )
     return Step(task.subject, replace(made, guards=made.portable))
 

@@ -40,6 +40,7 @@ class Facts:
         before: eager's memory, predicted; None for inference.
         eager: eager's figures so far.
         budget: in bytes; None where memory is free.
+        resident: bytes of the caller's own tensors.
     """
 
     asked: Request
@@ -48,6 +49,17 @@ class Facts:
     before: Timeline | None
     eager: Eager
     budget: int | None
+    resident: int = 0
+
+    @property
+    def in_arena(self) -> bool:
+        """Whether the budget is for an arena."""
+        return self.asked.memory is not None and self.asked.memory.arena
+
+    @property
+    def arena_budget(self) -> int:
+        """Bytes that the arena may have: the budget without the caller's own tensors."""
+        return (self.budget or 0) - self.resident
 
 
 def report_of(
@@ -83,7 +95,7 @@ def report_of(
         device=facts.asked.device,
         eager=facts.eager,
         optimized=Optimized(
-            predicted_peak_bytes=program.timeline.peak,
+            predicted_peak_bytes=program.peak,
             peak_bytes=figures.peak_bytes,
             host_bytes=program.host_bytes,
             cpu_seconds=figures.cpu_seconds,

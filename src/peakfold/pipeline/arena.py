@@ -1,0 +1,127 @@
+"""A program in one arena: what it allocates is recorded once, placed, and judged by what that takes."""
+
+from dataclasses import replace
+
+import torch
+
+from peakfold.bridge.capture.batches import arguments
+from peakfold.bridge.codegen.emit import emit
+from peakfold.bridge.runtime.arena import Recorder
+from peakfold.bridge.runtime.arena_native import native
+from peakfold.bridge.runtime.compiled import compiled
+from peakfold.bridge.runtime.step import Step
+from peakfold.errors import InfeasibleError, UsageError
+from peakfold.pipeline.program import Program
+from peakfold.pipeline.task import Task
+from peakfold.plan.memory.layout import Layout, lay_out, live_words, relaid
+from peakfold.plan.memory.lifetimes import predicted_nest, recorded
+from peakfold.plan.memory.trace import Trace
+from peakfold.report.units import bytes_text
+
+WARMUP = 2
+SECONDS = 1.0
+MORE_SECONDS = 5.0
+
+
+def why_predicted(task: Task, runnable: bool) -> str:
+    """Return why what a program allocates cannot be recorded, or nothing where it can."""
+    if not runnable:
+        return "the arena is planned from predicted allocations: nothing was run"
+    if task.device != "cpu":
+        return f"the program runs without its arena: there is no allocator of arenas for {task.device}"
+    try:
+        native()
+    except UsageError as error:
+        return f"the program runs without its arena: {error.what} ({error.got}); {error.hint}"
+    return ""
+
+
+def laid_out(task: Task, program: Program, capacity: int, *, run: bool, seed: int = 0) -> Program:
+    """Return a program with a layout of all that it allocates.
+
+    Args:
+        task: what it is the program of.
+        program: the program.
+        capacity: bytes that the arena should have.
+        run: record what it allocates on copies, and run it in the arena; else the layout is of what is
+            predicted, for reports alone.
+        seed: of the search for places.
+    """
+    trace = allocations(task, program) if run else predicted_nest(program.nest)
+    layout = best_layout(trace, capacity, seed)
+    return replace(program, layout=layout, in_arena=run)
+
+
+def best_layout(trace: Trace, capacity: int | None = None, seed: int = 0) -> Layout:
+    """Return the best layout found; a longer search where the first one misses a capacity that may do."""
+    room = capacity if capacity is not None and trace.lower_bound <= capacity else None
+    found = lay_out(trace, room, SECONDS, seed)
+    if room is None or found.arena <= room:
+        return found
+    return min(found, lay_out(trace, room, MORE_SECONDS, seed), key=lambda layout: layout.arena)
+
+
+def allocations(task: Task, program: Program) -> Trace:
+    """Run a program on copies until it is steady, and return what it asks of the allocator."""
+    nest, copy = program.nest, task.clone()
+    source = emit(
+        nest.graph, nest.schedule, nest.timeline, marks=True, loops=nest.loops, folder=program.folder
+    )
+    made = compiled(
+        program.captured,
+        program.plan,
+        source,
+        copy.model,
+        copy.optimizer,
+        copy.batch,
+        inference=copy.loss_fn is None,
+    )
+    recorder = Recorder()
+    step = Step(copy.subject, replace(made, guards=made.portable), recorder=recorder)
+    args, kwargs = arguments(copy.batch)
+    with torch.random.fork_rng(devices=[]):
+        for _ in range(WARMUP + 1):
+            step(*args, **kwargs)
+    return recorded(recorder.events, nest.graph, nest.schedule)
+
+
+def served_below(task: Task, program: Program, bound: Layout) -> Program | None:
+    """Return a program of a smaller shape at a larger one's places; None where it asks for anything else.
+
+    Args:
+        task: with the smaller batch.
+        program: of this task.
+        bound: the layout of the larger program.
+    """
+    layout = relaid(bound, allocations(task, program))
+    return None if layout is None else replace(program, layout=layout, in_arena=True)
+
+
+def restated(error: InfeasibleError, capacity: int, resident: int) -> InfeasibleError:
+    """Say of an arena what a search said of all bytes, the caller's own tensors included."""
+    lowest, bound = error.lowest_peak_bytes - resident, max(error.lower_bound_bytes - resident, 0)
+    found = InfeasibleError(
+        stage="arena",
+        what=error.what.replace("within the budget", "for this arena"),
+        where=error.where,
+        expected=f"an arena of {bytes_text(capacity)}",
+        got=f"at least {bytes_text(lowest)} live at once beside {bytes_text(resident)} of the model's own "
+        f"tensors; bound {bytes_text(bound)}",
+        hint=f"allow an arena of at least {lowest} bytes",
+    )
+    found.lowest_peak_bytes, found.lower_bound_bytes = lowest, bound
+    return found
+
+
+def over(layout: Layout, capacity: int, bound: int) -> InfeasibleError:
+    """Say that no arena within a capacity was found for any plan that was tried."""
+    error = InfeasibleError(
+        stage="arena",
+        what="no plan was found whose arena is within the budget",
+        where=f"largest in the smallest arena: {', '.join(live_words(layout.trace))}",
+        expected=f"an arena of {capacity} bytes",
+        got=f"{layout.arena} bytes; {layout.lower_bound} of it live at once; bound {bound} bytes",
+        hint=f"allow an arena of at least {layout.arena} bytes, or a longer search",
+    )
+    error.lowest_peak_bytes, error.lower_bound_bytes = layout.arena, bound
+    return error
