@@ -463,6 +463,7 @@ def _outcome(run: _Run, tried: _Tried) -> Outcome:
         seconds=run.stages.seconds(),
         notes=tuple(run.notes),
         environment=environment(run.asked.seed),
+        use=None if tried.seen is None else tried.seen.use,
     )
     if not run.runnable:
         return Outcome(None, report)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from peakfold.bridge.capture import Captured
+from peakfold.bridge.runtime.arena import Use
 from peakfold.cost.costs import Costs
 from peakfold.ir.text import print_graph, print_plan
 from peakfold.ops.known import barriers
@@ -12,6 +13,7 @@ from peakfold.pipeline.program import Program
 from peakfold.pipeline.prove import Figures
 from peakfold.pipeline.request import Request
 from peakfold.plan.fission.derive import Splitter
+from peakfold.report.arena import Arena, arena_of
 from peakfold.report.decisions import decisions_of
 from peakfold.report.explain import live_at_peak
 from peakfold.report.model import (
@@ -73,6 +75,7 @@ def report_of(
     seconds: StageSeconds,
     notes: tuple[str, ...],
     environment: Mapping[str, str],
+    use: Use | None = None,
 ) -> Report:
     """Return the report of one optimization.
 
@@ -87,6 +90,7 @@ def report_of(
         seconds: of the stages.
         notes: what a reader must know.
         environment: versions and machine.
+        use: what a step asked of its arena, where it ran in one.
     """
     graph, runs = facts.captured.graph, program.nest
     return Report(
@@ -116,7 +120,22 @@ def report_of(
         notes=notes,
         environment=environment,
         texts=Texts(print_plan(kept.plan, graph, splitter=Splitter()), program.source, print_graph(graph)),
+        arena=_arena(facts, program, use),
     )
+
+
+def _arena(facts: Facts, program: Program, use: Use | None) -> Arena | None:
+    if program.layout is None:
+        return None
+    found = arena_of(
+        program.layout,
+        budget=facts.arena_budget,
+        host_bytes=program.host_bytes,
+        runs=program.in_arena,
+    )
+    if use is None:
+        return found
+    return replace(found, served=use.served, ordinary=use.ordinary, unplanned=use.named)
 
 
 def _predicted_ratio(facts: Facts, program: Program, plain_over_eager: float | None) -> float | None:

@@ -7,6 +7,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from peakfold.report.arena_chart import Drawing, drawing_of
 from peakfold.report.chart import STACK, Picture, picture_of
 from peakfold.report.model import BlockKind, Decision, LiveTensor, Report
 from peakfold.report.terminal import equal_word
@@ -36,6 +37,7 @@ class Page:
     verdicts: tuple[Verdict, ...]
     equal: str
     picture: Picture
+    drawing: Drawing | None
     shares: tuple[Share, ...]
     first: tuple[LiveTensor, ...]
     rest: tuple[LiveTensor, ...]
@@ -91,6 +93,7 @@ def _page(report: Report) -> Page:
         verdicts=verdicts(report),
         equal=equal_word(report),
         picture=picture_of(report),
+        drawing=None if report.arena is None else drawing_of(report.arena),
         shares=_shares(report),
         first=report.live_at_peak[:FIRST],
         rest=report.live_at_peak[FIRST:],

@@ -10,6 +10,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal, get_args
 
+from peakfold.report.arena import Arena
+
 BlockKind = Literal[
     "parameters", "buffers", "gradients", "optimizer state", "batch", "activations", "workspace"
 ]
@@ -274,6 +276,7 @@ class Report:
         environment: versions, machine, threads, seed.
         request: the command-line options that build the same program again; empty when it was called.
         texts: plan, emitted source and graph.
+        arena: where the step's allocations lie; None where no arena was asked for.
     """
 
     target: str
@@ -294,6 +297,7 @@ class Report:
     environment: Mapping[str, str] = field(default_factory=dict)
     request: Mapping[str, str] = field(default_factory=dict)
     texts: Texts = Texts()
+    arena: Arena | None = None
 
     @property
     def peak_bytes(self) -> int | None:

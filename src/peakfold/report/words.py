@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from peakfold.report.arena import Arena
 from peakfold.report.model import Decision, Equality, Limits, Report
 from peakfold.report.units import bytes_text, error_text, ratio_text, seconds_text
 
@@ -20,8 +21,22 @@ class Verdict:
 
 
 def verdicts(report: Report) -> tuple[Verdict, ...]:
-    """Return the three answers that a reader wants first: memory, time, equality."""
-    return (_memory(report), _time(report), equality(report.equal))
+    """Return the answers that a reader wants first: memory, time, equality, and the arena if there is one."""
+    arena = () if report.arena is None else (arena_verdict(report.arena),)
+    return (_memory(report), _time(report), equality(report.equal), *arena)
+
+
+def arena_verdict(arena: Arena) -> Verdict:
+    """Return in words what an arena takes, and whether the program ran in it."""
+    text = f"{bytes_text(arena.nbytes)}, {100 * arena.gap:.2f} % above the bound"
+    held = arena.budget_bytes is None or arena.nbytes <= arena.budget_bytes
+    if arena.budget_bytes is not None:
+        text += f"; {'within' if held else 'OVER'} {bytes_text(arena.budget_bytes)}"
+    if not arena.runs:
+        return Verdict("open" if held else "bad", "Arena", f"{text}; planned, not run")
+    if arena.served is not None:
+        text += f"; {arena.served} allocations served, {arena.ordinary} by the ordinary allocator"
+    return Verdict("good" if held and not arena.ordinary else "bad", "Arena", text)
 
 
 def asked(limits: Limits) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments, flatten
+from peakfold.bridge.runtime.arena import Use
 from peakfold.bridge.runtime.compare import BOUND, Result, compare
 from peakfold.bridge.runtime.copies import copies
 from peakfold.bridge.runtime.measure import Measured, eager_step, peak_bytes, resident_bytes
@@ -109,11 +110,13 @@ class Observed:
             the random stream.
         steps: how many were run.
         measured: what the last step held; None where it was not measured.
+        use: what the last step asked of its arena; None without one.
     """
 
     results: tuple[Result, ...]
     steps: int
     measured: Measured | None = None
+    use: Use | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -162,7 +165,7 @@ def observe(
                 lent=lambda: _lent(mine) if running.lends else (),
             )
         results = [result for i, pair in enumerate(kept, 1) for result in _returned(pair, i)]
-        return Observed((*results, *_left(mine)), steps, measured)
+        return Observed((*results, *_left(mine)), steps, measured, running.use)
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,11 @@ class _Running:
     @property
     def arena_bytes(self) -> int:
         return 0 if self.step is None else self.step.arena_bytes
+
+    @property
+    def use(self) -> Use | None:
+        arena = None if self.step is None else self.step.arena
+        return None if arena is None else arena.use
 
     def apart(self) -> tuple[object, object]:
         """Run one step; return its results outside its arena, where the next one may have its own."""

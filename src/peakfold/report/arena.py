@@ -1,0 +1,145 @@
+"""What a report says of the arena that a program runs in."""
+
+from dataclasses import dataclass
+
+from peakfold.plan.memory.layout import Layout
+from peakfold.plan.memory.pools import Replay, advice, compare
+
+
+@dataclass(frozen=True)
+class ArenaBlock:
+    """One buffer in the arena.
+
+    Attributes:
+        name: of the tensor, or of the step whose workspace it is.
+        kind: decides its colour.
+        nbytes: its bytes.
+        offset: from the start of the arena.
+        start: first step during which it is there.
+        end: first step during which it no longer is.
+    """
+
+    name: str
+    kind: str
+    nbytes: int
+    offset: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class PoolRow:
+    """What the same allocations come to in another allocator; see `peakfold.plan.memory.pools.Replay`."""
+
+    model: str
+    reserved_bytes: int
+    allocated_bytes: int
+    fragmentation: float
+    cached_bytes: int
+    compaction_bytes: int
+    saved_bytes: int
+
+
+@dataclass(frozen=True)
+class Arena:
+    """The arena of a program.
+
+    Attributes:
+        nbytes: its size.
+        lower_bound_bytes: no arena is smaller, proved.
+        budget_bytes: what it may have at most; None where that is free.
+        kept_bytes: the part of it for results, which outlive the step.
+        host_bytes: size of the arena on the host, for what is offloaded.
+        runs: the program runs in it; else it was planned from predicted allocations.
+        requests: allocations of one step.
+        served: those that the arena served; None where it was not run.
+        ordinary: those that went to torch's allocator, since they were not as planned.
+        unplanned: the first of these, in words.
+        copies: tensors that were copied into or out of the arena.
+        seconds: what planning the places took.
+        advice: settings of PyTorch's allocator for the same program on CUDA.
+        steps: names of the steps.
+        blocks: every buffer, in order of their start.
+        pools: the same allocations in other allocators.
+    """
+
+    nbytes: int
+    lower_bound_bytes: int
+    budget_bytes: int | None = None
+    kept_bytes: int = 0
+    host_bytes: int = 0
+    runs: bool = False
+    requests: int = 0
+    served: int | None = None
+    ordinary: int | None = None
+    unplanned: tuple[str, ...] = ()
+    copies: int = 0
+    seconds: float = 0.0
+    advice: str = ""
+    steps: tuple[str, ...] = ()
+    blocks: tuple[ArenaBlock, ...] = ()
+    pools: tuple[PoolRow, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """How far it is above the bound, as a fraction."""
+        return self.nbytes / self.lower_bound_bytes - 1.0 if self.lower_bound_bytes else 0.0
+
+    @property
+    def pooled_bytes(self) -> int:
+        """Bytes of the arenas on the device and on the host together."""
+        return self.nbytes + self.host_bytes
+
+
+def arena_of(layout: Layout, *, budget: int | None = None, host_bytes: int = 0, runs: bool = False) -> Arena:
+    """Return what a report says of a layout.
+
+    Example:
+        >>> from peakfold.plan.memory.layout import lay_out
+        >>> from peakfold.plan.memory.trace import Request, Trace
+        >>> trace = Trace((Request(100, 0, 2, 0, "x", "activations", 1),), ("a", "b"), 3)
+        >>> found = arena_of(lay_out(trace))
+        >>> found.nbytes, found.blocks[0].end, found.pools[1].model
+        (128, 2, 'caching')
+    """
+    return Arena(
+        nbytes=layout.arena,
+        lower_bound_bytes=layout.lower_bound,
+        budget_bytes=budget,
+        kept_bytes=layout.trace.kept_bytes,
+        host_bytes=host_bytes,
+        runs=runs,
+        requests=len(layout.trace.requests),
+        seconds=layout.seconds,
+        advice=advice(layout.trace),
+        steps=layout.trace.steps,
+        blocks=_blocks(layout),
+        pools=tuple(_row(found, layout) for found in compare(layout.trace)),
+    )
+
+
+def _blocks(layout: Layout) -> tuple[ArenaBlock, ...]:
+    last = len(layout.trace.steps)
+    return tuple(
+        ArenaBlock(
+            request.name,
+            request.kind,
+            request.size,
+            offset,
+            min(max(request.row, 0), last),
+            last if request.dies is None else min(request.until + 1, last),
+        )
+        for request, offset in zip(layout.trace.requests, layout.offsets, strict=True)
+    )
+
+
+def _row(found: Replay, layout: Layout) -> PoolRow:
+    return PoolRow(
+        found.model,
+        found.reserved,
+        found.allocated,
+        round(found.fragmentation, 6),
+        found.cached,
+        found.compaction,
+        found.reserved - layout.arena,
+    )
