@@ -92,6 +92,10 @@ OffloadOf = Annotated[
 HostMemoryOf = Annotated[
     str | None, typer.Option("--host-memory", metavar="M", help="Most bytes there, e.g. 64GiB.")
 ]
+FissionOf = Annotated[
+    bool,
+    typer.Option("--fission/--no-fission", help="Do regions in parts where that pays; sums round otherwise."),
+]
 OutOf = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
 ]
@@ -127,12 +131,13 @@ def optimize(
     rewrite: RewriteOf = True,
     offload: OffloadOf = None,
     host_memory: HostMemoryOf = None,
+    fission: FissionOf = False,
     out: OutOf = None,
     json: JsonOf = None,
 ) -> None:
     """Fit a step into a budget, prove it equal, and show where the memory went."""
     chosen = _chosen(target, size, optimizer, device, seed, rng) | ({} if rewrite else {"rewrite": "no"})
-    chosen |= _host(offload, host_memory)
+    chosen |= _host(offload, host_memory) | ({"fission": "yes"} if fission else {})
     text = None if plan is None else calls.read_plan(plan)
     limits = (memory, latency, time_budget, iterations)
     _optimize(chosen, limits, text, Output(json, out))
@@ -326,6 +331,7 @@ def _run(chosen: dict[str, str], limits: Limits, plan: str | None, output: Outpu
         rewrite=chosen.get("rewrite") != "no",
         offload=chosen.get("offload"),
         host_memory=chosen.get("host_memory"),
+        fission=chosen.get("fission") == "yes",
     )
     with Reporter(output.progress) as progress, output.alone():
         report = calls.optimize(chosen, asked, progress)

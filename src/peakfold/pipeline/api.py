@@ -39,6 +39,7 @@ def optimize_step(
     rewrite: bool = True,
     offload: str | None = None,
     host_memory: str | float | None = None,
+    fission: bool = False,
     progress: Progress = silent,
 ) -> Step:
     """Return a step that replaces ``loss.backward(); optimizer.step(); optimizer.zero_grad()``.
@@ -62,6 +63,8 @@ def optimize_step(
         offload: where values may wait outside the device: ``"none"``, ``"host"`` or a folder; None for
             ``"none"`` on a CPU, whose memory is the host's, and ``"host"`` elsewhere.
         host_memory: most bytes there; None for what is free.
+        fission: do regions in parts where that pays. A sum over parts rounds otherwise than a whole one:
+            the result is then held to float64, and to twice eager's own rounding, not to every bit.
         progress: told where the work is.
 
     Raises:
@@ -81,7 +84,7 @@ def optimize_step(
     """
     name = type(model).__name__
     limits = (memory, latency, time_budget, iterations, seed, rng, verify)
-    where = (None, name, rewrite, offload, host_memory)
+    where = (None, name, rewrite, offload, host_memory, fission)
     asked = request(*limits, _device(model), *where)
     task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm)
     return _checked(optimize(task, asked, progress))
@@ -100,6 +103,7 @@ def optimize_inference(
     rewrite: bool = True,
     offload: str | None = None,
     host_memory: str | float | None = None,
+    fission: bool = False,
     progress: Progress = silent,
 ) -> Step:
     """Return a function that computes ``module(*inputs)`` without gradients, within a budget.
@@ -116,6 +120,7 @@ def optimize_inference(
         rewrite: as in `optimize_step`.
         offload: as in `optimize_step`.
         host_memory: as in `optimize_step`.
+        fission: as in `optimize_step`.
         progress: told where the work is.
 
     Raises:
@@ -128,7 +133,7 @@ def optimize_inference(
     """
     name = type(module).__name__
     limits = (memory, latency, time_budget, iterations, seed, "eager", verify)
-    where = (None, name, rewrite, offload, host_memory)
+    where = (None, name, rewrite, offload, host_memory, fission)
     asked = request(*limits, _device(module), *where)
     return _checked(optimize(Task(module, None, None, inputs), asked, progress))
 

@@ -32,6 +32,7 @@ class Request:
         offload: where values may wait outside the device: ``"none"``, ``"host"`` for its memory, or a
             folder; None for none on a CPU, where a copy on the same memory saves nothing, and else the host.
         host_memory: most bytes there; None for what is free.
+        fission: split regions into parts where that pays; sums over parts round otherwise than whole ones.
     """
 
     memory: MemoryBudget | None = None
@@ -47,6 +48,7 @@ class Request:
     rewrite: bool = True
     offload: str | None = None
     host_memory: int | None = None
+    fission: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -75,6 +77,7 @@ def request(
     rewrite: bool = True,
     offload: str | None = None,
     host_memory: str | float | None = None,
+    fission: bool = False,
 ) -> Request:
     """Return the request that a user's arguments make.
 
@@ -119,6 +122,7 @@ def request(
         rewrite=rewrite,
         offload=offload,
         host_memory=None if host_memory is None else _host_bytes(parse_memory(host_memory)),
+        fission=fission,
     )
 
 

@@ -1,6 +1,6 @@
 """The search stage: the plan cache, then the planner."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,7 +14,9 @@ from peakfold.pipeline.host import is_offloading, limit
 from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.stage import Stages
+from peakfold.plan.fission.program import CostsOf
 from peakfold.plan.schedule import offload_search, planner
+from peakfold.plan.search import joint
 from peakfold.report.units import bytes_text
 
 INTERRUPTED = "interrupted"
@@ -29,9 +31,24 @@ class Bounds:
 
 
 def find(
-    graph: Graph, costs: Costs, bounds: Bounds, asked: Request, options: Options, stages: Stages
+    graph: Graph,
+    costs: Costs,
+    bounds: Bounds,
+    asked: Request,
+    options: Options,
+    stages: Stages,
+    costs_of: CostsOf,
 ) -> tuple[Kept, Sequence[str]]:
     """Return the best plan within bounds, and what went wrong beside it.
+
+    Args:
+        graph: the program.
+        costs: of its nodes.
+        bounds: what the plan must keep to.
+        asked: the request.
+        options: of the environment.
+        stages: told of progress.
+        costs_of: gives the costs of the graphs that regions make.
 
     Raises:
         InfeasibleError: none was found within the budget.
@@ -40,14 +57,14 @@ def find(
     away = is_offloading(asked)
     effort: tuple[object, ...] = (bounds, asked.time_budget, asked.iterations, asked.seed)
     effort += (costs.link, asked.host_memory) if away else ()
+    effort += ("fission",) if asked.fission else ()
     key = plan_cache.key_of(graph, costs, effort)
     known, unread = plan_cache.load(folder, key, graph)
     faults = [] if unread is None else [unread]
     if known is not None:
         return known, faults
     with postponed() as ctrl_c:
-        search = partial(offload_search.optimize, host_memory=limit(asked)) if away else planner.optimize
-        found = search(
+        found = _search(asked, costs_of)(
             graph,
             costs,
             memory=bounds.memory,
@@ -64,6 +81,15 @@ def find(
         return kept, [*faults, "the search was interrupted: this is the best plan that it had found"]
     unkept = plan_cache.store(folder, key, graph, kept)
     return kept, faults if unkept is None else [*faults, unkept]
+
+
+def _search(asked: Request, costs_of: CostsOf) -> Callable[..., planner.Found]:
+    """Return the search that a request means."""
+    if asked.fission:
+        return partial(joint.optimize, costs_of=costs_of)
+    if is_offloading(asked):
+        return partial(offload_search.optimize, host_memory=limit(asked))
+    return planner.optimize
 
 
 def _tell(stages: Stages, state: planner.Progress, ctrl_c: CtrlC) -> None:

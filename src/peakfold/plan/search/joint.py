@@ -1,0 +1,255 @@
+"""The joint search: states of the fission tree, each planned as a whole, the most promising first.
+
+MAGIS's M-Optimizer (section 6, algorithm 3) takes the best state by a lexicographic order, which stops where
+bytes can only be had for much time. Here a state is worth its seconds plus a price for the bytes above the
+budget. Moves are tried lazily, by what they should save, one at a time from the best states in turn, so that
+no state's neighbours are all looked at before the next state is.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from peakfold.cost.costs import Costs
+from peakfold.errors import InfeasibleError, PlanError
+from peakfold.ir.graph import Graph
+from peakfold.ir.plan import Plan, Region
+from peakfold.plan.fission.program import CostsOf
+from peakfold.plan.fission.solve import Effort, Solver
+from peakfold.plan.fission.tree import Parts, Tree, region_of
+from peakfold.plan.schedule import planner
+from peakfold.plan.schedule.found import Found, Point, Progress, StopReason
+from peakfold.plan.search.roots import WIDEST, tree_of
+from peakfold.plan.search.states import Archive, Reached, State
+
+FIRST = 0.2
+"""Of the time, for the plan that splits nothing."""
+EACH = 6.0
+"""Most seconds for one state."""
+STATES = 24
+"""States that share the time."""
+WIDE = (4, 2, 8, 16)
+"""Parts that the widest regions are tried with first."""
+OVER = 4.0
+"""Eager steps that a budget's worth of bytes above the budget costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is asked: most bytes at once, most seconds of a step; None for free."""
+
+    memory: int | None
+    seconds: float | None
+
+
+@dataclass
+class Joint:
+    """One joint search.
+
+    Attributes:
+        graph: the program as captured.
+        costs_of: gives the costs of a graph.
+        limits: what is asked.
+        time_budget: seconds.
+        iterations: proposals of each search of one graph; then ``STATES`` states are looked at.
+        seed: of the random stream.
+        progress: called after each state.
+    """
+
+    graph: Graph
+    costs_of: CostsOf
+    limits: Limits
+    time_budget: float
+    iterations: int | None = None
+    seed: int = 0
+    progress: Callable[[Progress], None] | None = None
+    archive: Archive = field(default_factory=Archive)
+    refused: list[InfeasibleError] = field(default_factory=list)
+    states: int = 0
+
+    def run(self) -> Found:
+        """Search until time or states are spent, or it is interrupted.
+
+        Raises:
+            InfeasibleError: nothing within the limits was found, split or not.
+        """
+        self.began = time.monotonic()
+        first = self._unsplit()
+        reason: StopReason = "time" if self.iterations is None else "iterations"
+        try:
+            reason = self._split() or reason
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        best = self.archive.best(self.limits.memory, self.limits.seconds)
+        if best is None:
+            raise min(self.refused, key=_lowest)
+        return Found(
+            plan=best.plan,
+            peak_bytes=best.peak_bytes,
+            seconds=best.seconds,
+            lower_bound_bytes=first if not best.plan.regions else _held(self.graph),
+            stop_reason=reason,
+            states=self.states,
+            front=tuple(Point(one.peak_bytes, one.seconds, one.plan) for one in self.archive.front[::-1]),
+            elapsed=time.monotonic() - self.began,
+        )
+
+    def _unsplit(self) -> int:
+        """Plan without regions; return the bound that is proved for such plans."""
+        costs = self.costs_of(self.graph)
+        try:
+            found = planner.optimize(
+                self.graph,
+                costs,
+                memory=self.limits.memory,
+                latency=self.limits.seconds,
+                time_budget=FIRST * self.time_budget,
+                iterations=self.iterations,
+                seed=self.seed,
+            )
+        except InfeasibleError as error:
+            self.refused.append(error)
+            self.states += 1
+            return error.lower_bound_bytes or 0
+        self.states += found.states
+        for point in (*found.front, Point(found.peak_bytes, found.seconds, found.plan)):
+            self.archive.add(Reached(point.peak_bytes, point.seconds, point.plan))
+        return found.lower_bound_bytes
+
+    def _split(self) -> StopReason | None:
+        each = min(EACH, (1 - FIRST) * self.time_budget / STATES)
+        self.solver = Solver(self.graph, self.costs_of, Effort(each, self.iterations, self.seed))
+        self.tree = tree_of(self.solver.prepared, self.costs_of(self.solver.prepared))
+        self.eager = sum(self.costs_of(self.graph).seconds.values())
+        self.worth: dict[int, float] = {}
+        start = State(self.tree.disabled, 0)
+        queue = [(self._hope(start, state), state.code, state) for state in self._neighbours(start)]
+        queue += [(-np.inf, at, state) for at, state in enumerate(self._wide(start))]
+        heapq.heapify(queue)
+        seen = {start.code}
+        for count in range(STATES if self.iterations is not None else STATES * 40):
+            if not queue:
+                return "converged"
+            if self.iterations is None and time.monotonic() - self.began >= self.time_budget:
+                return "time"
+            _, code, state = heapq.heappop(queue)
+            if code in seen:
+                continue
+            seen.add(code)
+            value = self._visit(state)
+            self._tell(count)
+            for after in self._neighbours(state) if value is not None else ():
+                if after.code not in seen:
+                    heapq.heappush(queue, (self._hope(state, after, value or 0.0), after.code, after))
+        return None
+
+    def _wide(self, start: State) -> Iterator[State]:
+        """Yield the states that split all that can be along one axis: they reach furthest."""
+        for index, candidate in enumerate(self.tree.candidates[:WIDEST]):
+            for count in (n for n in WIDE if n <= candidate.length and not candidate.length % n):
+                yield start.to((*start.parts[:index], count, *start.parts[index + 1 :]))
+
+    def _neighbours(self, state: State) -> Iterator[State]:
+        for move in self.tree.moves(state.parts):
+            yield state.to(move.parts)
+
+    def _hope(self, before: State, after: State, value: float = 0.0) -> float:
+        """What a state may be worth, less is better: what the one before is, less the bytes to be saved."""
+        gain = self._saved(after.parts) - self._saved(before.parts)
+        return value - gain / max(self._plain, 1) * self.eager
+
+    def _saved(self, parts: Parts) -> float:
+        """Bytes that regions save by formula (2), which counts two parts."""
+        return sum(
+            2 * (1 - 1 / n) * c.gain for c, n in zip(self.tree.candidates, parts, strict=True) if n > 1
+        )
+
+    @property
+    def _plain(self) -> int:
+        return max((c.gain for c in self.tree.candidates), default=1)
+
+    def _visit(self, state: State) -> float | None:
+        """Plan a state; return its worth, None where its regions cannot be split."""
+        try:
+            regions = tuple(nested(self.tree, state.parts))
+            found = self.solver.solve(regions, memory=self.limits.memory, latency=self.limits.seconds)
+        except PlanError:
+            return None
+        except InfeasibleError as error:
+            self.refused.append(error)
+            over = _lowest(error) - (self.limits.memory or 0)
+            return OVER * self.eager * (1 + max(over, 0.0) / max(self.limits.memory or 1, 1))
+        finally:
+            self.states += 1
+        self.archive.add(Reached(found.peak_bytes, found.seconds, found.plan))
+        by_bytes = self.limits.memory is None and self.limits.seconds is not None
+        return found.peak_bytes / max(_held(self.graph), 1) * self.eager if by_bytes else found.seconds
+
+    def _tell(self, count: int) -> None:
+        if self.progress is None:
+            return
+        best = self.archive.best(self.limits.memory, self.limits.seconds)
+        elapsed = time.monotonic() - self.began
+        share = count / STATES if self.iterations is not None else elapsed / max(self.time_budget, 1e-9)
+        peak, seconds = (None, None) if best is None else (best.peak_bytes, best.seconds)
+        self.progress(Progress(self.states + self.solver.states, elapsed, min(share, 1.0), peak, seconds))
+
+
+def nested(tree: Tree, parts: Parts) -> Iterator[Region]:
+    """Yield the outermost enabled regions, each with those inside it in the plan of its body."""
+    for index in tree.outermost(parts):
+        region = region_of(tree.candidates[index], parts[index])
+        inside = tree.inside(parts, index)
+        inner = tuple(nested(tree, inside))
+        yield region if not inner else _around(region, inner)
+
+
+def _around(region: Region, inner: tuple[Region, ...]) -> Region:
+    return Region(region.axis, region.parts, region.runs, Plan("", regions=inner), region.anchor)
+
+
+def _held(graph: Graph) -> int:
+    """Bytes that the caller holds during the whole step: no plan needs fewer."""
+    return sum(graph.nbytes(value) for value in graph.storages() if value.node in graph.input)
+
+
+def _lowest(error: InfeasibleError) -> float:
+    return float("inf") if error.lowest_peak_bytes is None else float(error.lowest_peak_bytes)
+
+
+def optimize(
+    graph: Graph,
+    costs: Costs,
+    costs_of: CostsOf,
+    *,
+    memory: int | None = None,
+    latency: float | None = None,
+    time_budget: float = 60.0,
+    iterations: int | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+) -> Found:
+    """Find the best plan within the limits, with regions in parts where that pays.
+
+    Args:
+        graph: the program as captured.
+        costs: of its nodes.
+        costs_of: gives the costs of the graphs that regions make.
+        memory: most bytes at once; time is then least.
+        latency: most seconds of a step; without ``memory`` the peak is then least.
+        time_budget: seconds after which the search stops.
+        iterations: proposals of each search of one graph; the result then depends on the seed only.
+        seed: of the random stream.
+        progress: called after each state.
+
+    Raises:
+        InfeasibleError: no plan within the limits was found.
+    """
+
+    def known(one: Graph) -> Costs:
+        return costs if one.digest == graph.digest else costs_of(one)
+
+    return Joint(graph, known, Limits(memory, latency), time_budget, iterations, seed, progress).run()

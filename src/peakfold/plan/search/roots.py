@@ -1,0 +1,49 @@
+"""What the search may split: regions of the fission tree, and the widest one along each great axis."""
+
+from collections.abc import Iterator
+
+from peakfold.cost.costs import Costs
+from peakfold.ir.graph import Graph, Value
+from peakfold.ir.plan import Plan
+from peakfold.plan.fission.assign import Refusal, assign
+from peakfold.plan.fission.axes import anchor_of
+from peakfold.plan.fission.candidates import Candidate, candidates
+from peakfold.plan.fission.dims import Component, components
+from peakfold.plan.fission.tree import Tree
+from peakfold.plan.fission.widest import widest
+from peakfold.plan.schedule.lower import lower
+from peakfold.plan.schedule.simulate import simulate
+
+WIDEST = 2
+"""Axes, those of most bytes, along which everything that can be is split."""
+MOST = 24
+"""Candidates of the tree."""
+
+
+def tree_of(graph: Graph, costs: Costs) -> Tree:
+    """Return the candidates for a prepared graph, by what lives at its peak; the widest ones come first."""
+    timeline = simulate(graph, costs, lower(graph, Plan(graph.digest)))
+    rows = timeline.hotspots[:1]
+    hot = {span.buffer.value for row in rows for span in timeline.alive(row)}
+    axes = components(graph)
+    found = {one.runs: one for one in _widest(graph, hot, axes)}
+    for one in candidates(graph, hot, axes)[:MOST]:
+        found.setdefault(one.runs, one)
+    return Tree(tuple(found.values()))
+
+
+def _widest(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:
+    for axis in sorted(axes, key=lambda one: -_weight(graph, hot, one))[:WIDEST]:
+        runs = widest(graph, axis) if axis.length > 1 else ()
+        inside = {run.node for run in runs}
+        members = [vertex for vertex in axis.members if vertex[0].node in inside]
+        if not members or isinstance(assign(graph, runs, axis), Refusal):
+            continue
+        anchor = max(members, key=lambda vertex: (graph.nbytes(vertex[0]), -vertex[0].node))
+        saved = sum(graph.nbytes(v) // 2 for v in {graph.storage(m[0]) for m in members} & hot)
+        yield Candidate(axis.name, axis.length, runs, anchor_of(anchor), saved, 0, "stretch")
+
+
+def _weight(graph: Graph, hot: set[Value], axis: Component) -> int:
+    storages = {graph.storage(value) for value, _ in axis.members} & hot
+    return sum(graph.nbytes(value) for value in storages if value.node in graph.node)
