@@ -1,0 +1,37 @@
+"""The joint search on real programs: split plans are found, kept to their budget, equal and repeatable."""
+
+import pytest
+import torch
+
+import peakfold
+from peakfold.errors import InfeasibleError
+from peakfold.pipeline.api import optimize_target
+from peakfold.pipeline.request import request
+from peakfold.workloads.load import load_target
+
+
+def mlp():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 256), torch.nn.GELU(), torch.nn.Linear(256, 16))
+    batch = (torch.randn(512, 16), torch.randn(512, 16))
+    return model, lambda m, x, y: (m(x) - y).square().mean(), torch.optim.AdamW(model.parameters()), batch
+
+
+def test_a_budget_that_no_unsplit_plan_keeps_is_kept_by_parts():
+    with pytest.raises(InfeasibleError):
+        peakfold.optimize_step(*mlp(), memory="30%", iterations=300)
+    step = peakfold.optimize_step(*mlp(), memory="30%", iterations=300, fission=True)
+    assert step.report.equal.ok
+    assert step.plan.regions
+    assert step.report.optimized.peak_bytes <= 0.3 * step.report.eager.peak_bytes
+
+
+def test_the_same_seed_and_iterations_give_the_same_plan():
+    made = [peakfold.optimize_step(*mlp(), memory="30%", iterations=200, fission=True) for _ in range(2)]
+    assert made[0].source == made[1].source
+
+
+def test_a_simulated_device_needs_no_run():
+    asked = request("60%", None, 60, 100, 0, "eager", True, "sim:rtx3090", offload="none", fission=True)
+    report = optimize_target(load_target("bert", size="tiny"), asked).report
+    assert report.optimized.predicted_peak_bytes <= 0.6 * report.eager.peak_bytes
