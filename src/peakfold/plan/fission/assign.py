@@ -10,6 +10,9 @@ from peakfold.ops.links import Axis, Factor, Links, links_of
 from peakfold.plan.fission.dims import Component, Joint, Vertex, joints
 from peakfold.plan.fission.states import Assignment, Partial, State
 
+WIDEST = 8
+"""Pieces of an axis that are tried, without an anchor."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -89,7 +92,7 @@ def _candidates(
                 return
     held = 1 if anchored else 0
     pieces[held:] = sorted(pieces[held:], key=len, reverse=True)
-    for index, piece in enumerate(pieces[:1] if anchored else pieces):
+    for index, piece in enumerate(pieces[: 1 if anchored else WIDEST]):
         others = pieces[:index] + pieces[index + 1 :]
         joined = _joined(piece, others)
         if len(joined) > len(piece):
