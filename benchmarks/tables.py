@@ -57,9 +57,9 @@ COMMANDS = {
     "bench": Command(
         "peakfold bench --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5"
         " --json results/bench.json",
-        22,
+        26,
     ),
-    "budgets": Command(f"{FIGURES} budgets --json results/budgets.json", 5),
+    "budgets": Command(f"{FIGURES} budgets --json results/budgets.json", 6),
     "capture": Command(f"{FIGURES} capture --json results/capture.json", 1.5),
     "planning": Command(f"{FIGURES} planning --json results/planning.json", 4.5),
     "overhead": Command(f"{FIGURES} overhead --json results/overhead.json", 2.5),

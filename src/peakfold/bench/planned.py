@@ -15,7 +15,7 @@ from peakfold.pipeline.task import Task
 from peakfold.plan.schedule import planner
 from peakfold.report.progress import Progress
 
-SPARES = (0.98, 0.95)
+SPARES = (0.99, 0.98, 0.95)
 """Beside the plan for a time limit, one for each of these parts of it runs: prediction is not exact."""
 CLOSE = (0.995, 0.985)
 """The same within eager's own time, where the program without recomputation has little to spare."""
