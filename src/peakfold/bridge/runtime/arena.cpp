@@ -9,11 +9,13 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -26,22 +28,37 @@ constexpr int kPoison = 0xff;       // fills dead bytes: NaN in every floating t
 
 c10::Allocator* base = nullptr;
 
+// Held for some comparisons only, and hardly ever by two threads at once.
+class SpinLock {
+ public:
+  void lock() {
+    while (flag_.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+  }
+  void unlock() { flag_.clear(std::memory_order_release); }
+
+ private:
+  std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
+};
+
+using Guard = std::lock_guard<SpinLock>;
+
 // A block of bytes and what lives in it.
 struct Memory {
   c10::DataPtr block;
   size_t size = 0;
-  std::mutex mutex;
+  SpinLock mutex;
   std::vector<std::pair<size_t, size_t>> live;  // (start, end), sorted
   bool released = false;
+  char* begin = nullptr;
 
-  char* start() const { return static_cast<char*>(block.get()); }
+  char* start() const { return begin; }
 
-  bool take(size_t begin, size_t end) {
-    std::lock_guard<std::mutex> lock(mutex);
-    auto next = std::lower_bound(live.begin(), live.end(), std::make_pair(begin, size_t{0}));
-    if (end > size || (next != live.end() && next->first < end)) return false;
-    if (next != live.begin() && std::prev(next)->second > begin) return false;
-    live.insert(next, {begin, end});
+  bool take(size_t first, size_t last) {
+    Guard lock(mutex);
+    auto next = std::lower_bound(live.begin(), live.end(), std::make_pair(first, size_t{0}));
+    if (last > size || (next != live.end() && next->first < last)) return false;
+    if (next != live.begin() && std::prev(next)->second > first) return false;
+    live.insert(next, {first, last});
     return true;
   }
 };
@@ -59,6 +76,7 @@ Memory* memory_of(const void* pointer) {
 Memory* new_memory(size_t size) {
   auto* memory = new Memory;
   memory->block = base->allocate(size);
+  memory->begin = static_cast<char*>(memory->block.get());
   memory->size = size;
   std::unique_lock<std::shared_mutex> lock(registry_mutex);
   registry[memory->start()] = memory;
@@ -77,7 +95,7 @@ void destroy(Memory* memory) {
 void release(Memory* memory) {
   bool unused;
   {
-    std::lock_guard<std::mutex> lock(memory->mutex);
+    Guard lock(memory->mutex);
     memory->released = true;
     unused = memory->live.empty();
   }
@@ -136,7 +154,7 @@ c10::DataPtr wrapped(void* pointer) {
 void give_back(Memory* memory, void* pointer) {
   bool unused;
   {
-    std::lock_guard<std::mutex> lock(memory->mutex);
+    Guard lock(memory->mutex);
     size_t begin = static_cast<char*>(pointer) - memory->start();
     auto at = std::lower_bound(memory->live.begin(), memory->live.end(), std::make_pair(begin, size_t{0}));
     if (running && running->poison) std::memset(pointer, kPoison, at->second - begin);
@@ -163,7 +181,12 @@ bool give_back_recorded(void* pointer) {
   return true;
 }
 
+bool within(const Memory* memory, const void* pointer) {
+  return memory->start() <= pointer && pointer < memory->start() + memory->size;
+}
+
 void delete_block(void* pointer) {
+  if (running && within(running->arena, pointer)) return give_back(running->arena, pointer);
   Memory* memory;
   {
     std::shared_lock<std::shared_mutex> lock(registry_mutex);
@@ -287,7 +310,7 @@ void arena_begin(void* handle, int poison) {
   plan->poison = poison != 0;
   running = plan;
   if (!plan->poison) return;
-  std::lock_guard<std::mutex> lock(plan->arena->mutex);
+  Guard lock(plan->arena->mutex);
   size_t at = 0;
   for (auto& [begin, end] : plan->arena->live) {
     std::memset(plan->arena->start() + at, kPoison, begin - at);

@@ -7,6 +7,7 @@ from peakfold.errors import InfeasibleError
 from peakfold.plan.memory import search
 from peakfold.plan.memory.bound import Bound, lower_bound
 from peakfold.plan.memory.exact import Clock
+from peakfold.plan.memory.parts import solve
 from peakfold.plan.memory.problem import Buffer, Placement, Problem, Status
 from peakfold.plan.memory.sections import columns
 
@@ -44,10 +45,7 @@ def plan(
         _refuse(problem, bound, capacity)
     _compile()
     begin = time.perf_counter()
-    table = columns(problem)
-    clock = Clock(begin + time_budget)
-    best = search.first(table, bound.size, capacity or 0, clock)
-    search.improve(table, best, clock, seed)
+    best = solve(problem, bound.size, capacity or 0, Clock(begin + time_budget), seed)
     return Placement(
         offsets=tuple(int(offset) for offset in best.offsets),
         arena=best.arena,
