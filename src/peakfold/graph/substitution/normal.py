@@ -363,9 +363,21 @@ def maximum(of: Normalizer, elements: list[Element]) -> Poly:
     kept = [e for e in unique if not any(_exceeds(other, e) for other in unique if other is not e)]
     if len(kept) == 1 and not kept[0].bound:
         return kept[0].of
+    if len(kept) == 2 and not any(e.bound or e.guards for e in kept):
+        for zero, other in (kept, reversed(kept)):
+            if not zero.of.monos:
+                return _rectified(of, other.of)
     common = _common(kept)
     rest = [replace(e, of=e.of + common.times(Fraction(-1))) for e in kept]
     return common + _scaled(of, rest)
+
+
+def _rectified(of: Normalizer, poly: Poly) -> Poly:
+    """Return max(0, a), as a + max(0, -a) if a starts with a negative factor."""
+    negative = poly.keyed[min(poly.keyed)] < 0
+    inner = poly.times(Fraction(-1)) if negative else poly
+    outer = poly if negative else Poly()
+    return outer + _scaled(of, [Element((), frozenset(), Poly()), Element((), frozenset(), inner)])
 
 
 def _flat(of: Normalizer, elements: list[Element]) -> list[Element]:

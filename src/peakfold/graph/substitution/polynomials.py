@@ -17,7 +17,7 @@ from peakfold.graph.substitution.dims import Dim, Shape, Solver, symbol
 Guards = frozenset[Dim]
 """Forms that are at least 0."""
 
-_MOST_NAMINGS = 300
+_MOST_NAMINGS = 3000
 
 
 @dataclass(frozen=True)
@@ -412,10 +412,27 @@ _PLACES = Places(Solver())
 
 def _namings(mono: Mono) -> Iterator[Mono]:
     """Yield a monomial with bound places named b0, b1 .. in every order, counted from where they are read."""
-    for order in permutations(mono.bound):
+    alike: dict[tuple[tuple[str, int, int], ...], list[str]] = {}
+    for name in mono.bound:
+        alike.setdefault(_use(mono, name), []).append(name)
+    groups = [permutations(alike[use]) for use in sorted(alike)]
+    for chosen_orders in tuples(*groups):
+        order = tuple(name for group in chosen_orders for name in group)
         anchors = [_anchors(mono, name) for name in order]
         for chosen in tuples(*anchors):
             yield _anchored(mono, order, chosen)
+
+
+def _use(mono: Mono, name: str) -> tuple[tuple[str, int, int], ...]:
+    """Return in which axes of which inputs a bound place is read, and how often."""
+    found = (
+        (read.name, axis, factor)
+        for read in _reads(mono)
+        for axis, place in enumerate(read.index)
+        for symbol_name, factor in place.terms
+        if symbol_name == name
+    )
+    return tuple(sorted(found))
 
 
 def _anchors(mono: Mono, name: str) -> list[tuple[Dim, int]]:
@@ -448,7 +465,7 @@ def _anchored(mono: Mono, order: tuple[str, ...], chosen: tuple[tuple[Dim, int],
     names = {old: symbol(name) for old, name in zip(order, new, strict=True)}
     values: dict[str, Dim] = {}
     for old, name, (place, factor) in zip(order, new, chosen, strict=True):
-        rest = (place - symbol(old).times(factor)).replace(names | values)
+        rest = _PLACES.moved(place - symbol(old).times(factor), names | values)
         values[old] = (symbol(name) - rest).times(factor)
     moved = _PLACES._moved_inside(mono, values)
     return replace(moved, bound=tuple(new))

@@ -216,7 +216,7 @@ def _groups(typing: Typing, channels: Dim, w: Shape) -> None:
         if rest or groups < 1:
             raise IllegalShape(f"{channels} channels in groups of {part}")
     else:
-        chosen = typing.choose(typing.groupings)
+        chosen = UNGROUPED if channels == Dim(1) else typing.choose(typing.groupings)
         if chosen == OPAQUE:
             return
         groups = 1 if chosen == UNGROUPED else int(chosen)
@@ -249,6 +249,9 @@ def _strided(typing: Typing, size: Dim, stride: int) -> Dim:
         return size
     if not size.terms:
         return Dim((size.const - 1) // stride + 1)
+    if all(factor % stride == 0 for _, factor in size.terms):
+        terms = tuple((name, factor // stride) for name, factor in size.terms)
+        return Dim(-(-size.const // stride), terms)
     count = typing.solver.fresh()
     missing = int(typing.choose(tuple(map(str, range(stride)))))
     typing.solver.equate(size, count.times(stride) - missing)

@@ -1,11 +1,12 @@
 """The rule book: generated rules, laws by hand and TASO's rules, as text files in one format."""
 
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
 from peakfold.graph.rule import Rule, parse_rules
 
-LAWS, GENERATED, TASO = "laws.rules", "generated.rules", "taso.rules"
+LAWS, GENERATED, CORE, TASO = "laws.rules", "generated.rules", "core.rules", "taso.rules"
 
 
 @cache
@@ -23,14 +24,21 @@ def laws() -> tuple[Rule, ...]:
 
     Example:
         >>> laws()[-1].name
-        'conv_then_relu'
+        'conv_of_sums'
     """
     return _read(LAWS)
 
 
 def generated() -> tuple[Rule, ...]:
-    """Return the generated basis."""
-    return _read(GENERATED)
+    """Return the generated rules: of all operators at size 2, then of ten operators at size 3.
+
+    A rule that both files have is returned once; a name that both have gets ``_core`` in the second.
+    """
+    first = _read(GENERATED)
+    sides = {(rule.lhs, rule.rhs) for rule in first}
+    names = {rule.name for rule in (*_read(LAWS), *first)}
+    further = (rule for rule in _read(CORE) if (rule.lhs, rule.rhs) not in sides)
+    return first + tuple(replace(r, name=f"{r.name}_core") if r.name in names else r for r in further)
 
 
 def taso() -> tuple[Rule, ...]:
