@@ -19,6 +19,7 @@ from peakfold.cli.demo import run_demo
 from peakfold.cli.dims import dims as run_dims
 from peakfold.cli.failures import guarded
 from peakfold.cli.output import Output
+from peakfold.cli.pareto import pareto as run_pareto
 from peakfold.cli.progress import Reporter
 from peakfold.errors import NotEqualError, UsageError
 from peakfold.report.folder import read_folder
@@ -217,6 +218,28 @@ def dims(
 ) -> None:
     """Say which axes a step can be split along: batch, sequence, heads, vocabulary, channels and others."""
     run_dims(_chosen(target, size, optimizer, device, seed, "eager"), rows, Output(json))
+
+
+@app.command()
+def pareto(
+    target: TargetOf,
+    size: SizeOf = None,
+    time_budget: TimeBudgetOf = 60.0,
+    iterations: IterationsOf = None,
+    device: DeviceOf = "cpu",
+    optimizer: OptimizerOf = None,
+    seed: SeedOf = 0,
+    fission: FissionOf = True,
+    measure: Annotated[bool, typer.Option("--measure", help="Run points of the front too.")] = False,
+    json: JsonOf = None,
+) -> None:
+    """Search the least memory at every time, and print the front."""
+    from peakfold.pipeline.request import request
+
+    chosen = _chosen(target, size, optimizer, device, seed, "eager")
+    limits = (None, None, time_budget, iterations, seed, "eager", measure)
+    asked = request(*limits, device=device, name=target, offload="none", fission=fission)
+    run_pareto(chosen, asked, measure, Output(json))
 
 
 @app.command()

@@ -16,10 +16,10 @@ import numpy as np
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError, PlanError
 from peakfold.ir.graph import Graph
-from peakfold.ir.plan import Plan, Region
+from peakfold.plan.fission.nested import regions_of
 from peakfold.plan.fission.program import CostsOf
 from peakfold.plan.fission.solve import Effort, Solver
-from peakfold.plan.fission.tree import Parts, Tree, region_of
+from peakfold.plan.fission.tree import Parts
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.found import Found, Point, Progress, StopReason
 from peakfold.plan.search.roots import WIDEST, tree_of
@@ -174,7 +174,7 @@ class Joint:
     def _visit(self, state: State) -> float | None:
         """Plan a state; return its worth, None where its regions cannot be split."""
         try:
-            regions = tuple(nested(self.tree, state.parts))
+            regions = regions_of(self.solver.prepared, self.tree, state.parts, self.solver.axes)
             found = self.solver.solve(regions, memory=self.limits.memory, latency=self.limits.seconds)
         except PlanError:
             return None
@@ -196,19 +196,6 @@ class Joint:
         share = count / STATES if self.iterations is not None else elapsed / max(self.time_budget, 1e-9)
         peak, seconds = (None, None) if best is None else (best.peak_bytes, best.seconds)
         self.progress(Progress(self.states + self.solver.states, elapsed, min(share, 1.0), peak, seconds))
-
-
-def nested(tree: Tree, parts: Parts) -> Iterator[Region]:
-    """Yield the outermost enabled regions, each with those inside it in the plan of its body."""
-    for index in tree.outermost(parts):
-        region = region_of(tree.candidates[index], parts[index])
-        inside = tree.inside(parts, index)
-        inner = tuple(nested(tree, inside))
-        yield region if not inner else _around(region, inner)
-
-
-def _around(region: Region, inner: tuple[Region, ...]) -> Region:
-    return Region(region.axis, region.parts, region.runs, Plan("", regions=inner), region.anchor)
 
 
 def _held(graph: Graph) -> int:

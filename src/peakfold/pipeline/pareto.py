@@ -1,0 +1,197 @@
+"""The Pareto front of a step: the least bytes at every time, predicted and measured."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from peakfold.bridge.runtime.profile import profile
+from peakfold.cost import roofline
+from peakfold.cost.cache import FILE_NAME, CostCache
+from peakfold.cost.costs import Costs
+from peakfold.errors import InfeasibleError
+from peakfold.ir.graph import Graph
+from peakfold.ir.plan import Plan
+from peakfold.ir.text import print_plan
+from peakfold.options import from_environment
+from peakfold.pipeline import prove
+from peakfold.pipeline.before import timeline_before
+from peakfold.pipeline.ctrl_c import postponed
+from peakfold.pipeline.program import Program, emit_plan
+from peakfold.pipeline.request import Request
+from peakfold.pipeline.task import Task
+from peakfold.plan.fission.derive import Splitter
+from peakfold.plan.schedule import planner
+from peakfold.plan.search import joint
+from peakfold.plan.search.states import Archive, Reached
+from peakfold.report.progress import Progress, silent
+from peakfold.report.units import bytes_text
+
+TIMES = (1.0, 1.05, 1.1, 1.35)
+"""Times, over the plan that drops nothing, at which the least bytes are searched."""
+MEASURED = 8
+"""Points of a front that are measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointOf:
+    """One point of a front; ratios are to eager, None where nothing was run.
+
+    Attributes:
+        memory_ratio, latency_ratio: predicted.
+        peak_bytes: predicted most bytes at once.
+        measured_memory_ratio, measured_latency_ratio: by running it.
+        equal: whether it computes the same; None where it was not run.
+        regions: what is done in parts, in the words of the plan.
+        plan: the plan's text.
+    """
+
+    memory_ratio: float
+    latency_ratio: float
+    peak_bytes: int
+    regions: tuple[str, ...]
+    plan: str
+    measured_memory_ratio: float | None = None
+    measured_latency_ratio: float | None = None
+    equal: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrontOf:
+    """The front of a program.
+
+    Attributes:
+        target: what the user calls it.
+        eager_peak_bytes: predicted.
+        states: plans that were looked at.
+        points: from the most bytes to the least; time rises.
+    """
+
+    target: str
+    eager_peak_bytes: int
+    states: int
+    points: tuple[PointOf, ...]
+
+
+def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silent) -> FrontOf:
+    """Return the front of a task.
+
+    Args:
+        task: a training step.
+        asked: time budget, iterations, seed, device and whether regions may be split.
+        measure: run up to ``MEASURED`` points, compare them with eager and measure both.
+        progress: told where the work is.
+
+    Raises:
+        CaptureError: the program cannot be captured.
+    """
+    progress("capture", 0.0, "")
+    captured = task.capture()
+
+    def costs_of(graph: Graph) -> Costs:
+        return _costs(asked, graph)
+
+    costs = costs_of(captured.graph)
+    plain = emit_plan(captured, Plan(captured.graph.digest), costs, costs_of=costs_of)
+    eager = timeline_before(task, captured.graph, costs).peak_bytes
+    archive, states = _searched(captured.graph, costs, costs_of, plain.timeline.seconds, asked, progress)
+    points = []
+    for one in reversed(archive.front):
+        text = print_plan(one.plan, captured.graph, splitter=Splitter())
+        split = tuple(line.strip() for line in text.splitlines() if line.lstrip().startswith("split "))
+        ratio = one.seconds / plain.timeline.seconds
+        points.append((one, PointOf(one.peak_bytes / eager, ratio, one.peak_bytes, split, text)))
+    if measure:
+        picked = [points[i] for i in _spread(len(points), MEASURED)]
+        programs = {p.plan: emit_plan(captured, one.plan, costs, costs_of=costs_of) for one, p in picked}
+        measured = _measured(task, programs, progress)
+        points = [(one, _with(point, measured.get(point.plan))) for one, point in points]
+    return FrontOf(asked.name, eager, states, tuple(p for _, p in points))
+
+
+def _costs(asked: Request, graph: Graph) -> Costs:
+    if asked.simulated:
+        return roofline.estimate(graph, asked.device.removeprefix("sim:"))
+    cache = CostCache(from_environment().cache / FILE_NAME)
+    return profile(graph, cache, torch.get_num_threads(), lambda done, total: None)
+
+
+def _searched(
+    graph: Graph,
+    costs: Costs,
+    costs_of: Callable[[Graph], Costs],
+    seconds: float,
+    asked: Request,
+    progress: Progress,
+) -> tuple[Archive, int]:
+    """Search at a few times, all into one archive; Ctrl-C ends it with what was found."""
+    archive, states = Archive(), 0
+    with postponed() as ctrl_c:
+        for count, ratio in enumerate(TIMES):
+            if ctrl_c.pressed:
+                break
+
+            def tell(state: planner.Progress, done: int = count) -> None:
+                least = bytes_text(state.peak_bytes) if state.peak_bytes is not None else "none yet"
+                progress("search", (done + state.share) / len(TIMES), f"at {TIMES[done]:g}x time: {least}")
+                if ctrl_c.pressed:
+                    raise KeyboardInterrupt
+
+            search = partial(joint.optimize, costs_of=costs_of) if asked.fission else planner.optimize
+            try:
+                found = search(
+                    graph,
+                    costs,
+                    latency=ratio * seconds,
+                    time_budget=asked.time_budget / len(TIMES),
+                    iterations=asked.iterations,
+                    seed=asked.seed,
+                    progress=tell,
+                )
+            except InfeasibleError:
+                continue
+            states += found.states
+            for point in (*found.front, planner.Point(found.peak_bytes, found.seconds, found.plan)):
+                archive.add(Reached(point.peak_bytes, point.seconds, point.plan))
+    return archive, states
+
+
+def _spread(count: int, most: int) -> list[int]:
+    picked = min(count, most)
+    return sorted({round(i * (count - 1) / max(picked - 1, 1)) for i in range(picked)})
+
+
+def _with(point: PointOf, figures: tuple[float, float, bool | None] | None) -> PointOf:
+    if figures is None:
+        return point
+    memory, latency, equal = figures
+    return replace(point, measured_memory_ratio=memory, measured_latency_ratio=latency, equal=equal)
+
+
+def _measured(
+    task: Task, programs: Mapping[str, Program], progress: Progress
+) -> dict[str, tuple[float, float, bool | None]]:
+    """Return memory ratio, latency ratio and equality of each program: bytes first, then times."""
+    progress("verify", 0.0, "running eager")
+    eager = prove.watch(task, None)
+    assert eager.measured is not None
+    peaks, equal = {}, {}
+    for count, (text, program) in enumerate(programs.items()):
+        progress("verify", count / len(programs), f"point {count + 1} of {len(programs)}")
+        seen = prove.watch(task, program)
+        assert seen.measured is not None
+        peaks[text] = seen.measured.peak_bytes / eager.measured.peak_bytes
+        equal[text] = prove.equal(task, program, eager, seen).ok
+    taken = prove.seconds(task, programs)
+    return {text: (peaks[text], taken[text] / taken["eager"], equal[text]) for text in programs}
+
+
+def table_rows(front: FrontOf) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a table of a front."""
+    for point in front.points:
+        measured = (point.measured_memory_ratio, point.measured_latency_ratio)
+        shown = tuple("" if ratio is None else f"{ratio:.3f}" for ratio in measured)
+        split = "; ".join(line.split(" over ")[0] for line in point.regions)
+        equal = {None: "", True: "equal", False: "NOT EQUAL"}[point.equal]
+        yield (f"{point.memory_ratio:.3f}", f"{point.latency_ratio:.3f}", *shown, equal, split)
