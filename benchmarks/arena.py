@@ -1,4 +1,4 @@
-"""Figures of arenas: of a workload's own lifetimes, of many steps in a row, and of a step that runs in one."""
+"""Figures of arenas: of a workload's own lifetimes, of many steps in a row, and of steps that run in one."""
 
 from dataclasses import replace
 

@@ -22,6 +22,7 @@ from typing import Annotated, ParamSpec
 
 import typer
 
+from benchmarks import arena as arena_
 from benchmarks import budgets as budgets_
 from benchmarks import captures, tables
 from benchmarks import demo as demo_
@@ -118,6 +119,12 @@ def beside(
 ) -> None:
     """Recomputation alone against recomputation and offloads, simulated on a described device."""
     _write("beside", json, _each(workloads, offloading_.beside, budgets, size, device, time_budget))
+
+
+@app.command()
+def arena(workloads: WorkloadsOf = ALL, sizes: str = "tiny,cpu", json: JsonOf = "-") -> None:
+    """Arenas of the workloads' own lifetimes, of 20,000 buffers, and the same program's time in its arena."""
+    _write("arena", json, [row for s in sizes.split(",") for row in _each(workloads, arena_.arena, s)])
 
 
 @app.command()

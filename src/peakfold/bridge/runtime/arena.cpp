@@ -19,11 +19,16 @@
 #include <unordered_map>
 #include <vector>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 namespace {
 
 constexpr int64_t kLookahead = 16;  // planned requests that may be skipped to find one of the same size
 constexpr size_t kNamed = 32;       // requests without a match that are remembered
 constexpr size_t kLine = 64;         // a block takes whole lines
+constexpr size_t kPage = 4096, kLargePage = 2 << 20;
 constexpr int kPoison = 0xff;       // fills dead bytes: NaN in every floating type, -1 in whole numbers
 
 c10::Allocator* base = nullptr;
@@ -73,11 +78,23 @@ Memory* memory_of(const void* pointer) {
   return pointer < memory->start() + memory->size ? memory : nullptr;
 }
 
+// Ask for large pages: an arena is read and written all over in every step.
+void large_pages(char* begin, size_t size) {
+#ifdef __linux__
+  if (size < kLargePage) return;
+  auto first = (reinterpret_cast<uintptr_t>(begin) + kPage - 1) / kPage * kPage;
+  madvise(reinterpret_cast<void*>(first), size - kPage, MADV_HUGEPAGE);
+#else
+  (void)begin, (void)size;
+#endif
+}
+
 Memory* new_memory(size_t size) {
   auto* memory = new Memory;
   memory->block = base->allocate(size);
   memory->begin = static_cast<char*>(memory->block.get());
   memory->size = size;
+  large_pages(memory->begin, size);
   std::unique_lock<std::shared_mutex> lock(registry_mutex);
   registry[memory->start()] = memory;
   return memory;
