@@ -3,11 +3,19 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from peakfold.pipeline import estimate, largest_batch, load, optimize_inference, optimize_step
+    from peakfold.pipeline import estimate, largest_batch, load, optimize_inference, optimize_step, share_arena
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "estimate", "largest_batch", "load", "optimize_inference", "optimize_step"]
+__all__ = [
+    "__version__",
+    "estimate",
+    "largest_batch",
+    "load",
+    "optimize_inference",
+    "optimize_step",
+    "share_arena",
+]
 
 
 def __getattr__(name: str) -> object:

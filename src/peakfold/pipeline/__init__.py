@@ -8,6 +8,7 @@ from peakfold.pipeline.api import (
     optimize_inference,
     optimize_step,
     optimize_target,
+    share_arena,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "optimize_inference",
     "optimize_step",
     "optimize_target",
+    "share_arena",
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from peakfold.bridge.runtime.arena import Home
 from peakfold.bridge.runtime.load import load as load_step
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import UsageError
@@ -200,6 +201,41 @@ def load(path: str | Path, model: torch.nn.Module, optimizer: torch.optim.Optimi
         PlanError: it is for another model.
     """
     return load_step(Path(path), model, optimizer)
+
+
+def share_arena(*steps: Step) -> int:
+    """Let several steps that run in turn have one arena on the device; return its bytes.
+
+    What passes within a step lies in the shared arena; the results of each step lie beside it. Steps in
+    several threads wait for each other.
+
+    Args:
+        steps: made with ``memory="arena:.."``; none of them may be running.
+
+    Raises:
+        UsageError: a step has no arena.
+
+    Example:
+        >>> def net(width):
+        ...     layers = torch.nn.Linear(4, width), torch.nn.ReLU(), torch.nn.Linear(width, 2)
+        ...     return torch.nn.Sequential(*layers)
+        >>> x = torch.ones(4, 4)
+        >>> steps = [optimize_inference(net(width), (x,), "arena:1MiB", time_budget=1) for width in (4, 64)]
+        >>> share_arena(*steps)
+        1024
+    """
+    without = next((at for at, step in enumerate(steps) if step.arena is None), None)
+    if without is not None or not steps:
+        raise UsageError(
+            stage="arena",
+            what="a step has no arena to share",
+            where="" if without is None else f"step {without + 1} of {len(steps)}",
+            expected="steps that were made with memory='arena:SIZE'",
+        )
+    home = Home(max(step.arena.layout.passing for step in steps if step.arena is not None))
+    for step in steps:
+        step.move_to(home)
+    return home.shared
 
 
 def _checked(outcome: Outcome) -> Step:

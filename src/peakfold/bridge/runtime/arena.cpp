@@ -154,7 +154,9 @@ struct Plan {
   Memory* kept = nullptr;  // where blocks that outlive the step lie
   int64_t kept_start = 0;  // where those would begin in the arena, if they lie elsewhere
   size_t cursor = 0;
+  bool lost = false;  // the last request had no match
   bool poison = false;
+  Plan* outer = nullptr;  // a step inside which this one runs
   Stats stats;
   std::vector<int64_t> unmatched;  // pairs (cursor, size)
 };
@@ -227,9 +229,10 @@ c10::DataPtr record(size_t size) {
   return wrapped(pointer);
 }
 
-// The planned request that this one is, from the cursor on; -1 when there is none.
+// The planned request that this one is: the next, or one soon after it where the last had no match; else -1.
 int64_t find(const Plan& plan, size_t size) {
-  size_t end = std::min(plan.entries.size(), plan.cursor + kLookahead);
+  size_t ahead = plan.lost ? kLookahead : 1;
+  size_t end = std::min(plan.entries.size(), plan.cursor + ahead);
   for (size_t at = plan.cursor; at < end; ++at)
     if (plan.entries[at].size == size) return static_cast<int64_t>(at);
   return -1;
@@ -257,7 +260,8 @@ c10::DataPtr spare(Plan& plan, Entry& entry, size_t size) {
 c10::DataPtr serve(Plan& plan, size_t size) {
   ++plan.stats.requests;
   int64_t found = find(plan, size);
-  if (found < 0) return ordinary(plan, size);
+  plan.lost = found < 0;
+  if (plan.lost) return ordinary(plan, size);
   plan.cursor = static_cast<size_t>(found) + 1;
   Entry& entry = plan.entries[static_cast<size_t>(found)];
   Memory* memory = entry.outlives ? plan.kept : plan.arena;
@@ -322,9 +326,11 @@ void arena_plan_release(void* handle) {
 void arena_begin(void* handle, int poison) {
   auto* plan = static_cast<Plan*>(handle);
   plan->cursor = 0;
+  plan->lost = false;
   plan->stats = Stats{};
   plan->unmatched.clear();
   plan->poison = poison != 0;
+  plan->outer = running;
   running = plan;
   if (!plan->poison) return;
   Guard lock(plan->arena->mutex);
@@ -338,8 +344,9 @@ void arena_begin(void* handle, int poison) {
 
 // End the step; fills six numbers (requests, served, ordinary, bytes of these, spares, the highest byte).
 void arena_end(int64_t* stats) {
-  if (running) std::memcpy(stats, &running->stats, sizeof(Stats));
-  running = nullptr;
+  if (!running) return;
+  std::memcpy(stats, &running->stats, sizeof(Stats));
+  running = running->outer;
 }
 
 // The requests of the last step without a match: pairs (place in the plan, size), at most ``room`` pairs.

@@ -154,6 +154,11 @@ class Home:
         self._arenas: list[weakref.ref[Arena]] = []
 
     @property
+    def shared(self) -> int:
+        """Bytes that programs use in turn."""
+        return self._shared
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arenas here, each block counted once."""
         arenas = [arena for ref in self._arenas if (arena := ref()) is not None]
