@@ -11,8 +11,10 @@ from peakfold.bridge.runtime.arena_native import native
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import InfeasibleError, UsageError
+from peakfold.ir.plan import Plan
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.task import Task
+from peakfold.plan.memory.joint import improve_order
 from peakfold.plan.memory.layout import Layout, lay_out, live_words, relaid
 from peakfold.plan.memory.lifetimes import predicted_nest, recorded
 from peakfold.plan.memory.trace import Trace
@@ -83,6 +85,20 @@ def allocations(task: Task, program: Program) -> Trace:
         for _ in range(WARMUP + 1):
             step(*args, **kwargs)
     return recorded(recorder.events, nest.graph, nest.schedule)
+
+
+def reordered(program: Program, capacity: int, seed: int = 0) -> Plan | None:
+    """Return a plan whose order leads to an arena within a capacity, as predicted; None if none was found."""
+    plan = program.plan
+    if (
+        plan.regions
+        or plan.offload
+        or plan.compress
+        or predicted_nest(program.nest).lower_bound > 2 * capacity
+    ):
+        return None
+    found = improve_order(program.nest.graph, program.nest.costs, plan, capacity=capacity, seed=seed)
+    return found.plan if found.layout.arena <= capacity else None
 
 
 def served_below(task: Task, program: Program, bound: Layout) -> Program | None:

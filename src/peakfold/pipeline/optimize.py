@@ -334,12 +334,11 @@ def _try_in_arena(run: _Run, facts: Facts, bounds: Bounds) -> _Tried:
             if found is None:
                 raise arena.restated(error, capacity, facts.resident) from None
             break
-        with run.stages("arena"):
-            program = arena.laid_out(run.task, tried.program, capacity, run=not why, seed=run.asked.seed)
-        assert program.layout is not None
-        tried = replace(tried, program=program)
-        if program.layout.arena <= capacity:
+        tried = _laid_out(run, tried, not why)
+        if tried.program.peak <= facts.resident + capacity:
             return tried
+        program = tried.program
+        assert program.layout is not None
         found = tried if found is None or program.peak < found.program.peak else found
         assert bounds.memory is not None
         bounds = replace(bounds, memory=bounds.memory - (program.layout.arena - capacity))
@@ -347,6 +346,25 @@ def _try_in_arena(run: _Run, facts: Facts, bounds: Bounds) -> _Tried:
     assert found.program.layout is not None
     bound = max(found.kept.lower_bound_bytes - facts.resident, 0)
     raise arena.over(found.program.layout, capacity, bound)
+
+
+def _laid_out(run: _Run, tried: _Tried, runs: bool) -> _Tried:
+    """Place what a program allocates; where that is over the budget, try other orders of its steps."""
+    facts, seed = tried.facts, run.asked.seed
+    capacity = facts.arena_budget
+    with run.stages("arena"):
+        program = arena.laid_out(run.task, tried.program, capacity, run=runs, seed=seed)
+        placed = replace(tried, program=program)
+        if program.peak <= facts.resident + capacity or run.asked.plan is not None:
+            return placed
+        plan = arena.reordered(program, capacity, seed)
+        if plan is None:
+            return placed
+        other = run.program(facts.captured, facts.costs, plan, facts.budget)
+        other = arena.laid_out(run.task, other, capacity, run=runs, seed=seed)
+    if other.peak >= program.peak:
+        return placed
+    return replace(tried, program=other, kept=replace(tried.kept, plan=plan))
 
 
 def _seconds_limit(run: _Run, plain: Program, correction: float) -> float | None:

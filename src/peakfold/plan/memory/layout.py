@@ -111,15 +111,18 @@ def too_small(trace: Trace, capacity: int) -> InfeasibleError:
     return error
 
 
-def live_words(trace: Trace) -> Iterable[str]:
+def live_words(trace: Trace) -> list[str]:
     """Name the largest of what is live where the most is, with its bytes."""
-    problem = trace.problem()
-    live = list(trace.kept)
-    if problem is not None:
-        live += [trace.passing[i] for i in lower_bound(problem).live]
-    live.sort(key=lambda i: -trace.requests[i].size)
+    live = sorted(live_there(trace), key=lambda i: -trace.requests[i].size)
     named = (trace.requests[i] for i in live[:SHOWN])
     return [f"{request.name or request.kind} {request.size} bytes" for request in named]
+
+
+def live_there(trace: Trace) -> list[int]:
+    """Return what is live where the most is, by index."""
+    problem = trace.problem()
+    passing = [] if problem is None else [trace.passing[i] for i in lower_bound(problem).live]
+    return [*trace.kept, *passing]
 
 
 def placed(layout: Layout) -> Problem | None:
