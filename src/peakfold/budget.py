@@ -19,10 +19,8 @@ UNITS: dict[str, int] = {
     "tib": 2**40,
 }
 ARENA = "arena:"
-FORMS = (
-    "bytes (4000000000), a size ('4GiB', '900 MB'), a share of the eager peak ('40%') or 'fit'; "
-    "'arena:' before it for the arena alone"
-)
+FORMS = "bytes (4000000000), a size ('4GiB', '900 MB'), a share of the eager peak ('40%') or 'fit'"
+IN_ARENA = f"{FORMS}; 'arena:' before it for the arena alone"
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 
 
@@ -60,8 +58,27 @@ class MemoryBudget:
         return free if self.share is None else math.floor(self.share * eager_peak)
 
 
+def parse_budget(given: str | float) -> MemoryBudget:
+    """Read a memory budget, of the peak or of an arena.
+
+    Raises:
+        UsageError: it cannot be read, or is not more than nothing.
+
+    Example:
+        >>> parse_budget("arena:64MiB")
+        MemoryBudget(text='arena:64MiB', nbytes=67108864, share=None, fit=False, arena=True)
+    """
+    text = str(given).strip()
+    inner = text[len(ARENA) :] if text.lower().startswith(ARENA) else given
+    try:
+        return replace(parse_memory(inner), text=text, arena=inner is not given)
+    except UsageError as error:
+        error.expected, error.got = IN_ARENA, repr(given)
+        raise
+
+
 def parse_memory(given: str | float) -> MemoryBudget:
-    """Read a memory budget.
+    """Read a memory budget of the peak.
 
     Raises:
         UsageError: it cannot be read, or is not more than nothing.
@@ -69,12 +86,8 @@ def parse_memory(given: str | float) -> MemoryBudget:
     Example:
         >>> parse_memory("4GiB").nbytes, parse_memory("40%").share, parse_memory(10).nbytes
         (4294967296, 0.4, 10)
-        >>> parse_memory("arena:64MiB")
-        MemoryBudget(text='arena:64MiB', nbytes=67108864, share=None, fit=False, arena=True)
     """
     text = str(given).strip()
-    if text.lower().startswith(ARENA) and not text[len(ARENA) :].lower().startswith(ARENA):
-        return replace(parse_memory(text[len(ARENA) :]), text=text, arena=True)
     if isinstance(given, bool):
         raise _unreadable(repr(given))
     if text.lower() == "fit":

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peakfold.budget import UNITS, parse_latency, parse_memory
+from peakfold.budget import UNITS, parse_budget, parse_latency, parse_memory
 from peakfold.errors import UsageError
 
 
@@ -68,3 +68,25 @@ def test_an_unknown_unit_is_named():
 def test_a_latency_that_cannot_be_read_is_refused(given):
     with pytest.raises(UsageError, match="the latency budget cannot be read"):
         parse_latency(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("arena:64MiB", 64 << 20), ("ARENA:64MiB", 64 << 20), (" arena: 40% ", 400), ("arena:fit", 77)],
+)
+def test_a_budget_for_the_arena(text, expected):
+    found = parse_budget(text)
+    assert (found.arena, found.text, found.resolve(1000, 77)) == (True, text.strip(), expected)
+    assert not parse_budget("64MiB").arena
+
+
+@pytest.mark.parametrize("text", ["arena", "arena:", "arena:arena:1MiB", "arena:x", "arena:-1", "arena:0%"])
+def test_an_arena_without_a_size_is_refused(text):
+    with pytest.raises(UsageError) as caught:
+        parse_budget(text)
+    assert "'arena:' before it for the arena alone" in str(caught.value)
+
+
+def test_an_arena_is_no_budget_of_a_peak():
+    with pytest.raises(UsageError):
+        parse_memory("arena:1MiB")

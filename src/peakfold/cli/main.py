@@ -62,7 +62,8 @@ SizeOf = Annotated[Size | None, typer.Option("--size", help="Size of a workload.
 OptimizerOf = Annotated[Optimizer | None, typer.Option("--optimizer", help="Optimizer of a workload.")]
 DeviceOf = Annotated[str, typer.Option("--device", metavar="cpu|cuda|sim:NAME", help="Where it is to run.")]
 MemoryOf = Annotated[
-    str | None, typer.Option("--memory", metavar="M", help="Budget of the peak: bytes, 4GiB, 40%, fit.")
+    str | None,
+    typer.Option("--memory", metavar="M", help="Budget: bytes, 4GiB, 40%, fit; arena:4GiB for an arena."),
 ]
 LatencyOf = Annotated[
     str | None, typer.Option("--latency", metavar="L", help="Most time over eager's, e.g. 1.10.")

@@ -51,6 +51,7 @@ def optimize_step(
         optimizer: None leaves gradients in ``.grad``, added to what is there.
         batch: one batch, in the form of those to come.
         memory: budget of the peak: bytes, ``"4GiB"``, ``"40%"`` of eager's, ``"fit"``; None for free.
+            ``"arena:4GiB"`` is a budget of the arena that the step then runs in.
         latency: most time over eager's, 1.10 for at most 10 % slower; None for free. Alone, it makes
             memory what is minimized; memory alone minimizes time; neither gives the fastest plan.
         time_budget: wall seconds of the search.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from peakfold.budget import MemoryBudget, parse_latency, parse_memory
+from peakfold.budget import MemoryBudget, parse_budget, parse_latency, parse_memory
 from peakfold.errors import UsageError
 from peakfold.report.model import Limits
 
@@ -109,7 +109,7 @@ def request(
             stage="options", what="the seed is out of range", expected="0 <= seed < 2**63", got=str(seed)
         )
     return Request(
-        memory=None if memory is None else parse_memory(memory),
+        memory=None if memory is None else parse_budget(memory),
         latency=None if latency is None else parse_latency(latency),
         time_budget=time_budget,
         iterations=iterations,
