@@ -9,7 +9,7 @@ from peakfold.graph.substitution.egraph import derives, directions
 from peakfold.graph.substitution.operators import operators_of
 from peakfold.graph.substitution.proving import prove
 from peakfold.graph.substitution.rewriting import Rewriter, generalized, has_new_names, order
-from peakfold.graph.substitution.testing import conditioned, examine
+from peakfold.graph.substitution.testing import SHAPES, conditioned, examine
 
 CONVOLUTIONS: Final = frozenset({"conv", "conv_relu"})
 QUICK: Final = (2, 80)
@@ -153,6 +153,8 @@ def certified(rule: Rule, seed: int = 0) -> Rule | None:
         if found is None or examine(found, seed).kind not in {"holds", "undecided"}:
             return None
         rule = found
+    if examine(rule, seed + 17, 2 * SHAPES).kind not in {"holds", "undecided"}:
+        return None
     rule = replace(rule, level=level_of(rule, seed))
     unproved = rule.level != INDEX and bool(operators_of(rule.lhs + rule.rhs) & CONVOLUTIONS)
     return None if unproved else rule

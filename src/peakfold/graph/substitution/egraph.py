@@ -8,7 +8,7 @@ from peakfold.graph.rule import Apply, Condition, Rule, Term, Var, constants, su
 from peakfold.graph.substitution.dims import Dim, IllegalShape, Shape, Solver
 from peakfold.graph.substitution.operators import OPERATORS
 from peakfold.graph.substitution.sampling import UNSTRETCHED, ranks, typed
-from peakfold.graph.substitution.shapes import Typing
+from peakfold.graph.substitution.shapes import OPAQUE, Typing
 
 Head = tuple[str, tuple[tuple[str, int | str], ...], int]
 Node = tuple[Head, tuple[int, ...]]
@@ -82,7 +82,7 @@ class EGraph:
         names = tuple(f"x{number}" for number in range(len(children)))
         shapes = {name: self._shape[self.find(c)] for name, c in zip(names, children, strict=True)}
         solver = Solver(dict(self.solver.values), dict(self.solver.least), self.solver.count)
-        typing = Typing(shapes, _closed, solver)
+        typing = Typing(shapes, _closed, solver, (OPAQUE,))
         shape = typing.shape(Apply(op, tuple(map(Var, names)), attrs, output))
         if len(solver.values) != len(self.solver.values):
             raise IllegalShape("legal only under further conditions")
@@ -209,6 +209,8 @@ class EGraph:
 
 
 def _closed(options: tuple[str, ...]) -> str:
+    if options == (OPAQUE,):
+        return OPAQUE
     raise IllegalShape("the shapes leave it open")
 
 
@@ -263,7 +265,7 @@ def directions(rules: tuple[Rule, ...]) -> tuple[Direction, ...]:
 
 
 def derives(rules: tuple[Direction, ...], rule: Rule, rounds: int = 4, most: int = MOST_NODES) -> bool:
-    """Return whether rules derive a rule, at every rank that is looked at and its least stretched shapes.
+    """Return whether rules derive a rule, at its first rank with legal shapes: unstretched, groups open.
 
     Example:
         >>> from peakfold.graph.rule import parse_rule
@@ -273,7 +275,7 @@ def derives(rules: tuple[Direction, ...], rule: Rule, rounds: int = 4, most: int
     """
     for rank in ranks(rule):
         try:
-            typing = typed(rule, rule.lhs + rule.rhs, rank, lambda options: options[0])
+            typing = typed(rule, rule.lhs + rule.rhs, rank, lambda options: options[0], (OPAQUE,))
         except IllegalShape:
             continue
         return _derived(rules, rule, typing, rounds, most)

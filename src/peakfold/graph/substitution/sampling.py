@@ -246,7 +246,7 @@ class Sampler:
         drawn = self._random.integers(-reach, reach, shape)
         drawn = np.where(drawn == 0, 1, drawn) if name in self._nonzero else drawn
         drawn = np.abs(drawn) + 1 if name in self._positive else drawn
-        if self._divides and name not in self._nonzero | self._positive and self._random.random() < 0.2:
+        if self._divides and name not in self._nonzero | self._positive and self._random.random() < 0.5:
             drawn = np.where(self._random.random(shape) < 0.3, 0, drawn)
         number = math.rational(np.asarray(drawn, np.int64), _DENOMINATOR)
         if self._ordered or name in self._nonzero:
