@@ -80,8 +80,8 @@ def test_unknown_name():
     assert text_of("resnet5") == (
         "target: unknown target\n"
         "  expected: path/to/file.py:function, or a workload: resnet50, bert, bert_sdpa, vit, unet, unetpp, "
-        "gptneo, btlm, t5, swin, convnext, segformer, whisper, mamba, rwkv, moe, moe_dense, mixtral, densenet, "
-        "lstm, diffusion, llama, gpt2\n"
+        "gptneo, btlm, t5, swin, convnext, segformer, whisper, mamba, rwkv, moe, moe_dense, mixtral, "
+        "densenet, lstm, diffusion, llama, gpt2\n"
         "  got: 'resnet5'\n"
         "  next: did you mean 'resnet50'?"
     )
