@@ -3,7 +3,14 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from peakfold.pipeline import estimate, largest_batch, load, optimize_inference, optimize_step, share_arena
+    from peakfold.pipeline import (
+        estimate,
+        largest_batch,
+        load,
+        optimize_inference,
+        optimize_step,
+        share_arena,
+    )
 
 __version__ = "0.1.0"
 
