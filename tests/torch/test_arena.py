@@ -12,11 +12,14 @@ from peakfold.bridge.runtime import arena_native
 from peakfold.bridge.runtime.arena import Arena, Home, Memory
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError, UsageError
-from peakfold.ir.plan import Plan
+from peakfold.ir.plan import Plan, Region
 from peakfold.pipeline.arena import allocations, best_layout
 from peakfold.pipeline.program import emit_plan
 from peakfold.pipeline.prove import make_step
 from peakfold.pipeline.task import Task
+from peakfold.plan.fission.dims import components
+from peakfold.plan.fission.prepare import prepare
+from peakfold.plan.fission.widest import widest
 from peakfold.plan.memory.check import check_placement
 from peakfold.plan.memory.layout import Layout, lay_out, placed
 from peakfold.plan.memory.lifetimes import predicted_nest
@@ -352,3 +355,36 @@ def test_blocks_of_a_home_are_shared_as_far_as_they_reach():
     assert third.memory is not first.memory
     assert Memory(64).address % 64 == 0
     assert home.arena(None) is None
+
+
+def split_program(name, parts):
+    of = Task.of(build(name, "tiny"))
+    captured = of.capture()
+    whole = prepare(captured.graph)
+    axis = next(axis for axis in components(whole) if axis.name == "batch")
+    region = Region("batch", parts, widest(whole, axis))
+    return of, emit_plan(captured, Plan(captured.graph.digest, regions=(region,)), Costs({}, {}))
+
+
+@pytest.mark.parametrize(("name", "parts"), [("bert", 2), ("bert", 4), ("unet", 2)])
+def test_a_program_with_regions_runs_in_its_arena(name, parts):
+    of, program = split_program(name, parts)
+    assert program.nest.loops
+    layout = best_layout(allocations(of, program))
+    assert layout.gap <= 0.005
+    plain, inside, mine, _ = both((of, program, layout))
+    for seed in range(2):
+        torch.manual_seed(seed)
+        expected = plain(*mine.batch)
+        torch.manual_seed(seed)
+        assert torch.equal(inside(*mine.batch), expected)
+    assert (inside.arena.use.ordinary, inside.arena.use.high_water) == (0, layout.arena)
+
+
+def test_the_arena_of_a_program_with_regions_is_predicted():
+    of, program = split_program("bert", 4)
+    trace, found = predicted_nest(program.nest), allocations(of, program)
+    assert lay_out(trace).arena == pytest.approx(lay_out(found).arena, rel=0.02)
+    assert lay_out(trace).arena <= program.timeline.peak - program.timeline.resident + 64 * len(
+        trace.requests
+    )

@@ -116,14 +116,17 @@ def served_below(task: Task, program: Program, bound: Layout) -> Program | None:
 def restated(error: InfeasibleError, capacity: int, resident: int) -> InfeasibleError:
     """Say of an arena what a search said of all bytes, the caller's own tensors included."""
     lowest, bound = error.lowest_peak_bytes - resident, max(error.lower_bound_bytes - resident, 0)
+    reason = error.what.partition(": ")[2]
+    if reason.startswith("every program"):
+        reason = f"every program needs at least {bytes_text(bound)} of it"
     found = InfeasibleError(
         stage="arena",
-        what=error.what.replace("within the budget", "for this arena"),
+        what=f"no program for this arena was found: {reason}",
         where=error.where,
         expected=f"an arena of {bytes_text(capacity)}",
         got=f"at least {bytes_text(lowest)} live at once beside {bytes_text(resident)} of the model's own "
         f"tensors; bound {bytes_text(bound)}",
-        hint=f"allow an arena of at least {lowest} bytes",
+        hint=f"allow an arena of at least {lowest} bytes; each buffer is rounded up to 64",
     )
     found.lowest_peak_bytes, found.lower_bound_bytes = lowest, bound
     return found
