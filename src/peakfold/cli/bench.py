@@ -1,9 +1,8 @@
 """``peakfold bench``: workloads x peers x peakfold at given constraints."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from peakfold.cli.output import STDOUT, Output
+from peakfold.cli.output import Output
 from peakfold.cli.progress import Reporter
 from peakfold.errors import NotEqualError, PeakfoldError
 from peakfold.report.folder import write_files
@@ -46,11 +45,7 @@ def _write(results: "Results", output: Output) -> None:
     text = to_json(results)
     if output.folder is not None:
         write_files(output.folder, {FILE: text.encode()})
-    if output.json == STDOUT:
-        print(text, end="", flush=True)
-    elif output.json is not None:
-        path = Path(output.json)
-        write_files(path.parent, {path.name: text.encode()})
+    output.write_json(text)
 
 
 def _require_good(results: "Results", settings: "Settings") -> None:

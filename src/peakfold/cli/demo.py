@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from peakfold.cli import calls
-from peakfold.cli.output import STDOUT, Output
+from peakfold.cli.output import Output
 from peakfold.cli.progress import Reporter
 from peakfold.report.folder import PAGE, contents, write_files
 from peakfold.report.html import render_html
@@ -63,8 +62,4 @@ def _write(reports: Sequence[Report], output: Output, title: str) -> None:
             write_files(output.folder / report.target, contents(report))
         page = render_html(reports, title)
         write_files(output.folder, {PAGE: page.encode(), "report.json": figures.encode()})
-    if output.json == STDOUT:
-        print(figures, end="", flush=True)
-    elif output.json is not None:
-        path = Path(output.json)
-        write_files(path.parent, {path.name: figures.encode()})
+    output.write_json(figures)

@@ -2,16 +2,14 @@
 
 import json as text
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from peakfold.cli import calls
-from peakfold.cli.output import STDOUT, Output
+from peakfold.cli.output import Output
 from peakfold.cli.progress import Reporter
-from peakfold.report.folder import write_files
 from peakfold.report.units import bytes_text
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ def dims(chosen: dict[str, str], rows: int, output: Output) -> None:
     output.check()
     with Reporter(output.progress) as progress, output.alone():
         found = axes_of(calls.load(chosen), chosen["target"], progress)
-    _write(output, found)
+    output.write_json(text.dumps(asdict(found), indent=2) + "\n")
     output.tables.print(_table(found, rows))
     left = len(found.axes) - rows
     if left > 0:
@@ -49,14 +47,3 @@ def _table(found: "AxesOf", rows: int) -> Table:
         figures = (str(row.length), str(row.nodes), str(row.values), bytes_text(row.nbytes))
         table.add_row(Text(row.name), *figures)
     return table
-
-
-def _write(output: Output, found: "AxesOf") -> None:
-    if output.json is None:
-        return
-    line = text.dumps(asdict(found), indent=2) + "\n"
-    if output.json == STDOUT:
-        print(line, end="", flush=True)
-        return
-    path = Path(output.json)
-    write_files(path.parent, {path.name: line.encode()})

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from peakfold.cli.output import STDOUT, Output
+from peakfold.cli.output import Output
 from peakfold.errors import InfeasibleError, UsageError
-from peakfold.report.folder import write_files
 
 if TYPE_CHECKING:
     from peakfold.plan.memory import Placement
@@ -42,7 +41,7 @@ def plan_command(
     read = read_problem(problem)
     placement = plan(read, capacity, time_budget, seed)
     output = Output(json)
-    _write(output, _figures(placement))
+    output.write_json(text.dumps(_figures(placement)) + "\n")
     if not placement.fits:
         raise _too_small(placement, capacity)
     if solution is not None:
@@ -58,7 +57,7 @@ def check_solution(problem: Path, solution: Path, json: str | None) -> None:
     arena = check_placement(match(read, read_solution(solution)))
     bound = lower_bound(read).size
     output = Output(json)
-    _write(output, {"arena": arena, "lower_bound": bound, "status": "legal"})
+    output.write_json(text.dumps({"arena": arena, "lower_bound": bound, "status": "legal"}) + "\n")
     _say(output, f"legal: {len(read.buffers)} buffers, arena {arena} bytes, lower bound {bound}")
 
 
@@ -97,17 +96,6 @@ def _too_small(placement: "Placement", capacity: int | None) -> InfeasibleError:
     error.lowest_peak_bytes = placement.arena
     error.lower_bound_bytes = placement.lower_bound
     return error
-
-
-def _write(output: Output, figures: dict[str, int | float | str]) -> None:
-    if output.json is None:
-        return
-    line = text.dumps(figures) + "\n"
-    if output.json == STDOUT:
-        print(line, end="", flush=True)
-        return
-    path = Path(output.json)
-    write_files(path.parent, {path.name: line.encode()})
 
 
 def _say(output: Output, line: str) -> None:

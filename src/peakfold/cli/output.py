@@ -64,8 +64,17 @@ class Output:
         """
         if self.folder is not None and isinstance(result, Report):
             write_folder(result, self.folder)
+        if self.json is not None:
+            self.write_json(to_json(result))
+
+    def write_json(self, text: str) -> None:
+        """Write the text of a result where JSON was asked for.
+
+        Raises:
+            CacheError: it cannot be written.
+        """
         if self.json == STDOUT:
-            print(to_json(result), end="", flush=True)
+            print(text, end="", flush=True)
         elif self.json is not None:
             path = Path(self.json)
-            write_files(path.parent, {path.name: to_json(result).encode()})
+            write_files(path.parent, {path.name: text.encode()})

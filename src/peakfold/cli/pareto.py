@@ -2,19 +2,16 @@
 
 import json as text
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from peakfold.cli import calls
-from peakfold.cli.output import STDOUT, Output
+from peakfold.cli.output import Output
 from peakfold.cli.progress import Reporter
-from peakfold.report.folder import write_files
 
 if TYPE_CHECKING:
-    from peakfold.pipeline.pareto import FrontOf
     from peakfold.pipeline.request import Request
 
 HEADINGS = ("memory", "time", "measured", "measured", "", "in parts")
@@ -35,21 +32,10 @@ def pareto(chosen: dict[str, str], asked: "Request", measure: bool, output: Outp
     output.check()
     with Reporter(output.progress) as progress, output.alone():
         found = fronts.pareto(Task.of(calls.load(chosen)), asked, measure, progress)
-    _write(output, found)
+    output.write_json(text.dumps(asdict(found), indent=2) + "\n")
     table = Table(title=f"front of {found.target}, ratios to eager", title_justify="left")
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "in parts" else "right")
     for row in fronts.table_rows(found):
         table.add_row(*(Text(cell) for cell in row))
     output.tables.print(table)
-
-
-def _write(output: Output, found: "FrontOf") -> None:
-    if output.json is None:
-        return
-    line = text.dumps(asdict(found), indent=2) + "\n"
-    if output.json == STDOUT:
-        print(line, end="", flush=True)
-        return
-    path = Path(output.json)
-    write_files(path.parent, {path.name: line.encode()})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from peakfold.cli.output import STDOUT, Output
+from peakfold.cli.output import Output
 from peakfold.errors import NotEqualError, UsageError
 from peakfold.report.folder import write_files
 
@@ -48,7 +48,7 @@ def generate_command(
     found = generate(request, checkpoint, lambda line: _say(streams.progress.print, line))
     write_files(output.parent, {output.name: found.text(request).encode()})
     seconds = perf_counter() - started
-    _write(streams, {**found.figures, "seconds": round(seconds, 3)})
+    streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
     _say(streams.tables.print, f"{len(found.rules)} rules written to {output}")
 
 
@@ -69,7 +69,7 @@ def check_command(
     streams.check()
     found = check(rules, seed)
     seconds = perf_counter() - started
-    _write(streams, {**found.figures, "seconds": round(seconds, 3)})
+    streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
     for finding in found.findings:
         for line in finding.lines:
             _say(streams.tables.print, line)
@@ -139,17 +139,6 @@ def _require_sound(found: "Checked") -> None:
             got=str(wrong[0].verdict.counterexample),
             hint="use them under the conditions that are offered, or not at all",
         )
-
-
-def _write(output: Output, figures: dict[str, object]) -> None:
-    if output.json is None:
-        return
-    line = text.dumps(figures) + "\n"
-    if output.json == STDOUT:
-        print(line, end="", flush=True)
-        return
-    path = Path(output.json)
-    write_files(path.parent, {path.name: line.encode()})
 
 
 def _say(show: object, line: str) -> None:
