@@ -27,6 +27,11 @@ class Op:
     pure: bool = True
     random: bool = False
 
+    @property
+    def packet(self) -> str:
+        """The name without namespace and overload: ``"addmm"`` of ``"aten.addmm.default"``."""
+        return self.name.split(".")[1]
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Value:
@@ -231,6 +236,11 @@ class Graph:
     def new_value(self) -> Mapping[int, Value]:
         """New Value of each state input, by input id."""
         return {pair.input: pair.output for pair in self.state}
+
+    @cached_property
+    def results(self) -> frozenset[Value]:
+        """Values that the program gives out: its outputs, and the new values of its state."""
+        return frozenset((*(out.value for out in self.outputs), *(pair.output for pair in self.state)))
 
     @cached_property
     def digest(self) -> str:

@@ -45,7 +45,7 @@ def step_readers(graph: Graph) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {node.id: [] for node in graph.nodes}
     for node in graph.nodes:
         if not node.is_view:
-            for maker in dict.fromkeys(_makers(graph, node)):
+            for maker in dict.fromkeys(makers(graph, node)):
                 found[maker].append(node.id)
     return found
 
@@ -71,7 +71,7 @@ def _kept_by_others(graph: Graph, late: frozenset[int]) -> dict[int, str]:
         mixed = not node.is_view and any(alias is not None for alias in node.aliases)
         if node.id in late or mixed:
             why = "reads it to update state" if node.id in late else "gives out a view of it"
-            found |= dict.fromkeys(_makers(graph, node), f"{node.name} {why}")
+            found |= dict.fromkeys(makers(graph, node), f"{node.name} {why}")
     for out in graph.outputs:
         maker = graph.storage(out.value).node
         if maker in graph.node:
@@ -79,7 +79,7 @@ def _kept_by_others(graph: Graph, late: frozenset[int]) -> dict[int, str]:
     return found
 
 
-def _makers(graph: Graph, node: Node) -> Iterator[int]:
+def makers(graph: Graph, node: Node) -> Iterator[int]:
     """Yield the nodes that own the storages that a node reads."""
     for value in node.inputs:
         maker = graph.storage(value).node

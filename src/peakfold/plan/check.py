@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from peakfold.errors import PlanError
-from peakfold.ir.graph import Graph, Node, Value, values_in
+from peakfold.ir.graph import Graph, Value, values_in
 from peakfold.ir.plan import Plan, Schedule
-from peakfold.ir.recompute import why_not_again
+from peakfold.ir.recompute import makers, why_not_again
 from peakfold.ir.types import TensorType, Type
 from peakfold.ops.packing import packing
 from peakfold.plan.walk import Violation, Walk
@@ -25,7 +25,7 @@ def check_graph(graph: Graph) -> list[Violation]:
     """Return everything that is wrong with a graph; a legal one gives an empty list.
 
     Example:
-        >>> from peakfold.ir.graph import Op, Output
+        >>> from peakfold.ir.graph import Node, Op, Output
         >>> from peakfold.ir.types import tensor
         >>> late = Node(1, "y", Op("aten.exp.default"), (Value(7),), (), (tensor(2),), (None,))
         >>> print(*check_graph(Graph((), (late,), (Output("y", Value(1)),))))
@@ -191,16 +191,9 @@ def _order(graph: Graph, order: Sequence[int]) -> Iterator[Violation]:
         return
     place = {ident: at for at, ident in enumerate(order)}
     for node in steps:
-        for maker in _makers(graph, node):
+        for maker in makers(graph, node):
             if place[maker] > place[node.id]:
                 yield Violation(node.name, f"it stands before {graph.node[maker].name}, which it reads")
     for before, after in pairwise(node for node in steps if node.op.random):
         if place[before.id] > place[after.id]:
             yield Violation(after.name, f"it draws before {before.name}, which draws first in the program")
-
-
-def _makers(graph: Graph, node: Node) -> Iterator[int]:
-    for value in node.inputs:
-        maker = graph.storage(value).node
-        if maker in graph.node:
-            yield maker

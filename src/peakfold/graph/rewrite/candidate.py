@@ -110,7 +110,7 @@ def _may_stand(graph: Graph, maker: Maker, old: Value, new: Value) -> bool:
     before, after = graph.tensor_type(old), maker.tensor(new)
     if before == after:
         return True
-    if replace(before, strides=after.strides) != after or old in left(graph):
+    if replace(before, strides=after.strides) != after or old in graph.results:
         return False
     return all(_gives_the_same(graph, graph.node[reader], old, after) for reader in graph.users.get(old, ()))
 
@@ -123,11 +123,6 @@ def _gives_the_same(graph: Graph, reader: Node, old: Value, after: TensorType) -
     except CannotInfer:
         return False
     return tuple(result.type for result in found) == reader.types
-
-
-def left(graph: Graph) -> frozenset[Value]:
-    """Return the Values that the program returns or leaves."""
-    return frozenset((*(out.value for out in graph.outputs), *(pair.output for pair in graph.state)))
 
 
 def build(maker: Maker, term: Term, variables: Mapping[str, Value], constants: Mapping[str, Arg]) -> Value:
@@ -166,7 +161,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 def dying(graph: Graph, change: Change) -> frozenset[int]:
     """Return the ids of the nodes that nothing reads after a change."""
-    kept = {value for value in left(graph) if value not in change.values}
+    kept = {value for value in graph.results if value not in change.values}
     kept |= {value for node in change.new for value in node.inputs} | set(change.values.values())
     dead: set[int] = set()
     waiting = [value.node for value in change.values]

@@ -51,6 +51,6 @@ def _last_reads(graph: Graph) -> dict[Value, int]:
         for value in node.inputs:
             last[graph.storage(value)] = at
     end = len(graph.nodes)
-    for value in (*(out.value for out in graph.outputs), *(pair.output for pair in graph.state)):
+    for value in graph.results:
         last[graph.storage(value)] = end
     return last

@@ -10,7 +10,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from peakfold.graph.rewrite.candidate import left
 from peakfold.graph.rewrite.change import Change, Refusal, Rewritten, apply
 from peakfold.graph.rewrite.liveness import peak
 from peakfold.graph.rewrite.maker import first_free
@@ -104,7 +103,7 @@ def copied_parts(graph: Graph) -> Iterator[Move]:
     for node in graph.nodes:
         if node.is_view and node.op.name in CUTS:
             parts.setdefault(graph.storage(node.outputs[0]), []).append(node)
-    kept = left(graph)
+    kept = graph.results
     for whole, cuts in parts.items():
         read = [cut for cut in cuts if _readers(graph, cut.outputs[0])]
         if whole.node in graph.input or len(read) < 2 or not _only_read_through(graph, whole, cuts):
@@ -121,7 +120,7 @@ def _readers(graph: Graph, value: Value) -> list[Node]:
 
 def _only_read_through(graph: Graph, whole: Value, cuts: Sequence[Node]) -> bool:
     inside = {cut.id for cut in cuts}
-    return whole not in left(graph) and inside.issuperset(graph.users.get(whole, ()))
+    return whole not in graph.results and inside.issuperset(graph.users.get(whole, ()))
 
 
 def _take_copies(graph: Graph, cut: Node) -> bool:
@@ -213,7 +212,7 @@ def _loss_gradient(graph: Graph, node: Node) -> Node | None:
     if loss is None or loss.op.name != "aten.nll_loss_backward.default" or loss.args[1] != logs:
         return None
     rows, classes = graph.tensor_type(grad).shape if len(graph.tensor_type(grad).shape) == 2 else (0, 0)
-    alone = graph.users.get(grad, ()) == (node.id,) and grad not in left(graph)
+    alone = graph.users.get(grad, ()) == (node.id,) and grad not in graph.results
     same = node.types[0] == graph.tensor_type(grad) and loss.args[3] is None and loss.args[4] != 0
     return loss if alone and same and rows and classes > 1 else None
 

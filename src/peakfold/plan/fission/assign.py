@@ -272,22 +272,16 @@ def _whole_output(
     graph: Graph, nodes: list[Node], k_of: Mapping[int, int], states: Assignment
 ) -> Refusal | None:
     """Refuse a region that makes a whole value for others: it belongs outside."""
-    given = returned(graph)
     for node in nodes:
-        for value in () if node.is_view or k_of[node.id] else outputs_of(graph, node, k_of, given):
+        for value in () if node.is_view or k_of[node.id] else outputs_of(graph, node, k_of):
             if states[value] is None and _counts(node, value.index):
                 why = f"{graph.name_of(value)} is the same in every part: it belongs outside"
                 return Refusal(why, node.id)
     return None
 
 
-def returned(graph: Graph) -> frozenset[Value]:
-    """Return what a program gives out: its outputs and the new values of its state."""
-    return frozenset((*(out.value for out in graph.outputs), *(pair.output for pair in graph.state)))
-
-
-def outputs_of(graph: Graph, node: Node, inside: Container[int], given: Container[Value]) -> Iterator[Value]:
-    """Yield what a node of a region makes for those outside; ``given`` is what the program returns."""
+def outputs_of(graph: Graph, node: Node, inside: Container[int]) -> Iterator[Value]:
+    """Yield what a node of a region makes for those outside, or for the caller."""
     for value in node.outputs:
-        if value in given or any(user not in inside for user in graph.users.get(value, ())):
+        if value in graph.results or any(user not in inside for user in graph.users.get(value, ())):
             yield value

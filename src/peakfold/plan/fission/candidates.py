@@ -73,7 +73,7 @@ def candidates(
     found: dict[tuple[Run, ...], Candidate] = {}
     plain = {node.id: 0 for node in graph.nodes if node.origin.phase != "update"}
     parts = stretches(graph, ground.reach)
-    for component in _hottest(graph, hot, axes)[:most]:
+    for component in hottest(graph, hot, axes)[:most]:
         for candidate in _of_axis(ground, hot, component, plain, parts, levels):
             known = found.get(candidate.runs)
             if known is None or candidate.gain > known.gain:
@@ -81,8 +81,8 @@ def candidates(
     return tuple(sorted(found.values(), key=lambda item: (-item.gain, item.axis, item.runs)))
 
 
-def _hottest(graph: Graph, hot: Set[Value], axes: Iterable[Component]) -> list[Component]:
-    """Axes by the bytes at the peak that run along them."""
+def hottest(graph: Graph, hot: Set[Value], axes: Iterable[Component]) -> list[Component]:
+    """Return the axes of more than one place by the bytes at the peak that run along them, most first."""
     sized = []
     for component in axes:
         storages = {graph.storage(value) for value, _ in component.members} & hot
@@ -155,12 +155,12 @@ def _grown(
 
 def _gain(growth: Growth, hot: Set[Value]) -> tuple[int, int]:
     """Bytes at the peak that two parts save, and bytes that are added into."""
-    graph, given = growth.ground.graph, growth.ground.given
+    graph = growth.ground.graph
     saved = shared = 0
     inputs: set[Value] = set()
     for ident in growth.inside:
         node = graph.node[ident]
-        outs = set() if growth.k_of[ident] else set(outputs_of(graph, node, growth.inside, given))
+        outs = set() if growth.k_of[ident] else set(outputs_of(graph, node, growth.inside))
         for value in node.outputs:
             state = growth.states[value]
             if value in outs:

@@ -8,7 +8,7 @@ from functools import cached_property
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.regions import why_not_inside
 from peakfold.ops.links import Factor, Links, links_of
-from peakfold.plan.fission.assign import RefusedError, outputs_of, returned, transfer
+from peakfold.plan.fission.assign import RefusedError, outputs_of, transfer
 from peakfold.plan.fission.dims import Vertex, joints
 from peakfold.plan.fission.reach import Reach
 from peakfold.plan.fission.states import Partial, State
@@ -61,11 +61,6 @@ class Ground:
     def never(self) -> frozenset[int]:
         """Ids of the nodes that no region may have runs of; views are decided by what is around them."""
         return frozenset(n.id for n in self.graph.nodes if not n.is_view and why_not_inside(n))
-
-    @cached_property
-    def given(self) -> frozenset[Value]:
-        """What the program returns."""
-        return returned(self.graph)
 
     @cached_property
     def around(self) -> Mapping[Value, tuple[int, ...]]:
@@ -209,7 +204,7 @@ class Growth:
 
     def _useless(self) -> set[int]:
         """Nodes that read a sum of parts from outside, make what nothing reads, or a whole for others."""
-        graph, given = self.ground.graph, self.ground.given
+        graph = self.ground.graph
         drop: set[int] = set()
         for ident in self.inside:
             node = graph.node[ident]
@@ -219,7 +214,7 @@ class Growth:
                 if not any(user in self.inside for v in node.outputs for user in graph.users.get(v, ())):
                     drop.add(ident)
             elif not node.is_view:
-                outs = outputs_of(graph, node, self.inside, given)
+                outs = outputs_of(graph, node, self.inside)
                 if any(self.states[value] is None and _has_elements(graph, value) for value in outs):
                     drop.add(ident)
         return drop | self._loose_views()

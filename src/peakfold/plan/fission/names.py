@@ -57,7 +57,7 @@ def _strong(graph: Graph) -> Iterator[tuple[Place, str]]:
     for node in _embeddings(graph):
         yield (node.inputs[0], 1), "hidden"
     for node in graph.nodes:
-        packet = _packet(node)
+        packet = node.op.packet
         if packet.startswith("nll_loss") and packet.endswith("forward"):
             yield from _score_words(graph, node.inputs[0], tables)
 
@@ -98,7 +98,7 @@ def _score_words(graph: Graph, scores: Value, tables: Container[int]) -> Iterato
 def _weak(graph: Graph) -> Iterator[tuple[Place, str]]:
     """What the dimensions of images are, behind whatever cuts their axes off from the batch."""
     for node in graph.nodes:
-        for value in (node.inputs[0], *node.outputs[:1]) if _packet(node) == "convolution" else ():
+        for value in (node.inputs[0], *node.outputs[:1]) if node.op.packet == "convolution" else ():
             yield (value, 0), "batch"
             for dim, word in enumerate(IMAGE.get(len(graph.tensor_type(value).shape), ())[1:], 2):
                 yield (value, dim), word
@@ -107,7 +107,7 @@ def _weak(graph: Graph) -> Iterator[tuple[Place, str]]:
 def _heads(graph: Graph) -> Iterator[tuple[tuple[Value, Factor], str]]:
     """Factors that tell samples of a batched product apart, the innermost of several."""
     for node in graph.nodes:
-        packet = _packet(node)
+        packet = node.op.packet
         if packet.startswith("_scaled_dot_product"):
             value = node.inputs[0]
             yield (value, Factor(1, 1, graph.tensor_type(value).shape[1], 1)), "heads"
@@ -138,7 +138,3 @@ def _kind(dims: int, dim: int) -> str:
     if dims >= 4:
         return ("channels", "input channels", "kernel rows", "kernel columns")[min(dim, 3)]
     return "inputs" if dims and dim else "features"
-
-
-def _packet(node: Node) -> str:
-    return node.op.name.split(".")[1]

@@ -35,7 +35,7 @@ class Norms:
 
     def rewrite(self, build: Rebuild, node: Node) -> bool:
         """Add what stands for a node; return False where it is no normalization over several samples."""
-        packet = node.op.name.split(".")[1]
+        packet = node.op.packet
         if packet in FORWARD and node.args[5] is True and _is_apart(node):
             self._merged[node.id] = _forward(build, node)
             return True
@@ -104,7 +104,7 @@ def _infer(
 ) -> Value:
     """Normalize with given statistics: one kernel."""
     kind = build.type(x)
-    eps = node.args[8] if node.op.name.split(".")[1] == BACKWARD else node.args[7]
+    eps = node.args[8] if node.op.packet == BACKWARD else node.args[7]
     args = (x, *scale, mean, var, False, 0.0, eps)
     return build.make(node, word, INFER, args, kind, dense(kind, 0), dense(kind, 0))[0]
 

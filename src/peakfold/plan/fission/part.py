@@ -60,7 +60,7 @@ def part_of(graph: Graph, node: Node, assignment: Assignment, part: Part) -> Nod
 def multiples(graph: Graph, node: Node, assignment: Assignment) -> frozenset[int]:
     """Return the multiples of the extent, other than 1, that a node's arguments need in unequal parts."""
     state = assignment.get(Value(node.id))
-    packet = _packet(node)
+    packet = node.op.packet
     if packet == "repeat" and isinstance(state, Factor):
         inner = _repeated_inner(graph, node, state)
         return frozenset({state.outer * inner} - {1}) if inner is not None else frozenset()
@@ -115,7 +115,7 @@ def _resized(shape: tuple[int, ...], state: Factor, size: int) -> tuple[int, ...
 
 
 def _args(graph: Graph, node: Node, state: Factor, part: Part) -> tuple[Arg, ...]:
-    packet = _packet(node)
+    packet = node.op.packet
     if packet in VIEWS:
         return _sized(node, 1, state, lambda dim: -1)
     if packet in SIZED:
@@ -161,7 +161,7 @@ def _sized(node: Node, position: int, state: Factor, size: Callable[[int], Arg])
 def _restrided(node: Node, args: tuple[Arg, ...], state: Factor, part: Part) -> tuple[Arg, ...]:
     kind = node.types[0]
     assert isinstance(kind, TensorType)
-    position = STRIDED[_packet(node)]
+    position = STRIDED[node.op.packet]
     strides = tuple(
         _scaled(part, stride // state.length) if _is_outer(kind, state, dim) else stride
         for dim, stride in enumerate(kind.strides)
@@ -174,7 +174,3 @@ def _scaled(part: Part, times: int) -> Arg:
     if times == 1:
         return part.extent
     return part.extent * times if isinstance(part.extent, int) else part.scaled[times]
-
-
-def _packet(node: Node) -> str:
-    return node.op.name.split(".")[1]

@@ -39,7 +39,7 @@ def prepare(graph: Graph, *, batch_norms: bool = True) -> Graph:
     drawn_from = _drawn_from(graph)
     stats = norms.Norms()
     for node in graph.nodes:
-        rewrite = REWRITES.get(_packet(node))
+        rewrite = REWRITES.get(node.op.packet)
         if node.id in drawn_from:
             _empty(build, node)
         elif batch_norms and stats.rewrite(build, node):
@@ -47,10 +47,6 @@ def prepare(graph: Graph, *, batch_norms: bool = True) -> Graph:
         elif rewrite is None or not rewrite(build, node):
             build.keep(node)
     return without_unread(build.graph_of())
-
-
-def _packet(node: Node) -> str:
-    return node.op.name.split(".")[1]
 
 
 def _mean(build: Rebuild, node: Node) -> bool:
@@ -131,7 +127,7 @@ REDUCED: Mapping[str, int] = {
 
 def _loss(build: Rebuild, node: Node) -> bool:
     """A mean of element-wise losses becomes their sum and a division."""
-    position = REDUCED[_packet(node)]
+    position = REDUCED[node.op.packet]
     reduction = node.args[position] if position < len(node.args) else MEAN
     if reduction != MEAN:
         return False
@@ -143,7 +139,7 @@ def _loss(build: Rebuild, node: Node) -> bool:
 
 def _loss_backward(build: Rebuild, node: Node) -> bool:
     """The gradient of a mean is that of the sum, its own gradient divided."""
-    position = REDUCED[_packet(node).removesuffix("_backward")] + 1
+    position = REDUCED[node.op.packet.removesuffix("_backward")] + 1
     if position < len(node.args) and node.args[position] != MEAN:
         return False
     grad = build.value(node.args[0])
@@ -166,7 +162,7 @@ def _drawn_from(graph: Graph) -> frozenset[int]:
     """``empty_like`` and the like that only random operators read: they are drawn whole, from a size."""
     found: set[int] = set()
     for node in graph.nodes:
-        if _packet(node) == "empty_like":
+        if node.op.packet == "empty_like":
             readers = [graph.node[user] for user in graph.users.get(Value(node.id), ())]
             if readers and all(reader.op.random for reader in readers):
                 found.add(node.id)

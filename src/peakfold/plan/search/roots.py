@@ -7,7 +7,7 @@ from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Plan
 from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.axes import anchor_of
-from peakfold.plan.fission.candidates import Candidate, candidates
+from peakfold.plan.fission.candidates import Candidate, candidates, hottest
 from peakfold.plan.fission.dims import Component, components
 from peakfold.plan.fission.tree import Tree
 from peakfold.plan.fission.widest import widest
@@ -33,8 +33,8 @@ def tree_of(graph: Graph, costs: Costs) -> Tree:
 
 
 def _widest(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:
-    for axis in sorted(axes, key=lambda one: -_weight(graph, hot, one))[:WIDEST]:
-        runs = widest(graph, axis) if axis.length > 1 else ()
+    for axis in hottest(graph, hot, axes)[:WIDEST]:
+        runs = widest(graph, axis)
         inside = {run.node for run in runs}
         members = [vertex for vertex in axis.members if vertex[0].node in inside]
         if not members or isinstance(assign(graph, runs, axis), Refusal):
@@ -42,8 +42,3 @@ def _widest(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Itera
         anchor = max(members, key=lambda vertex: (graph.nbytes(vertex[0]), -vertex[0].node))
         saved = sum(graph.nbytes(v) // 2 for v in {graph.storage(m[0]) for m in members} & hot)
         yield Candidate(axis.name, axis.length, runs, anchor_of(anchor), saved, 0, "stretch")
-
-
-def _weight(graph: Graph, hot: set[Value], axis: Component) -> int:
-    storages = {graph.storage(value) for value, _ in axis.members} & hot
-    return sum(graph.nbytes(value) for value in storages if value.node in graph.node)

@@ -7,7 +7,6 @@ same numbers in the same order in memory.
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from peakfold.graph.rewrite.candidate import left
 from peakfold.graph.rewrite.change import Change, Refusal, Rewritten, apply
 from peakfold.graph.rewrite.maker import first_free
 from peakfold.ir.graph import Graph, Node, Op, Value
@@ -32,7 +31,7 @@ class LiftedViews:
     def __call__(self, graph: Graph) -> Rewritten:
         """Return the graph with views behind pointwise operators."""
         done = Rewritten(graph)
-        free, kept = first_free(graph), left(graph)
+        free, kept = first_free(graph), graph.results
         for ident in [node.id for node in graph.nodes if node.op.name in POINTWISE]:
             node = done.graph.node[ident]
             source = _reshaped(done.graph, node)
