@@ -4,10 +4,19 @@ import pytest
 import torch
 
 import peakfold
+from peakfold.cost.roofline import estimate
 from peakfold.errors import InfeasibleError
 from peakfold.pipeline.api import optimize_target
 from peakfold.pipeline.request import request
+from peakfold.pipeline.task import Task
+from peakfold.plan.search.joint import Joint, optimize
 from peakfold.workloads.load import load_target
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """No plan is there that an earlier run kept."""
+    monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
 
 
 def mlp():
@@ -35,3 +44,31 @@ def test_a_simulated_device_needs_no_run():
     asked = request("60%", None, 60, 100, 0, "eager", True, "sim:rtx3090", offload="none", fission=True)
     report = optimize_target(load_target("bert", size="tiny"), asked).report
     assert report.optimized.predicted_peak_bytes <= 0.6 * report.eager.peak_bytes
+
+
+def test_no_state_is_planned_twice(monkeypatch):
+    visited = []
+    plan = Joint._visit
+
+    def visit(self, state):
+        visited.append(state.parts)
+        return plan(self, state)
+
+    monkeypatch.setattr(Joint, "_visit", visit)
+    searched()
+    assert len(visited) > 1
+    assert len(set(visited)) == len(visited)
+
+
+def test_the_same_search_finds_the_same_front():
+    assert searched().front == searched().front
+
+
+def searched():
+    """What the search itself finds for a small step, with no plan kept from before."""
+    graph = Task(*mlp()).capture().graph
+
+    def costs_of(one):
+        return estimate(one, "rtx3090")
+
+    return optimize(graph, costs_of(graph), costs_of, latency=1.0, iterations=60)

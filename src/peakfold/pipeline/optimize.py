@@ -3,18 +3,16 @@
 import threading
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.compiled import Compiled, compiled
-from peakfold.bridge.runtime.link_speed import link_speed
-from peakfold.bridge.runtime.profile import profile
 from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Observed
 from peakfold.cost import roofline
-from peakfold.cost.cache import FILE_NAME, CostCache
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError, NotEqualError, UsageError
 from peakfold.graph.rewrite.simplify import simplified
@@ -26,6 +24,7 @@ from peakfold.pipeline import arena, host, proof_cache, prove
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.machine import environment, free_bytes
 from peakfold.pipeline.plan_cache import Kept
+from peakfold.pipeline.pricing import priced
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.proof_cache import Proof, Times
 from peakfold.pipeline.reporting import Facts, report_of
@@ -170,15 +169,9 @@ def _rewritten(
 
 def _costs(run: _Run, graph: Graph) -> Costs:
     with run.stages("profile"):
-        if run.asked.simulated:
-            return roofline.estimate(graph, run.asked.device.removeprefix("sim:"))
-        cache = CostCache(run.options.cache / FILE_NAME)
-        threads = torch.get_num_threads()
-        costs = profile(graph, cache, threads, lambda done, total: _tell(run.stages, done, total))
-        if host.is_offloading(run.asked):
-            link = link_speed(cache, run.task.device, host.folder(run.asked), costs.link)
-            costs = replace(costs, link=link)
-        run.notes += [str(notice) for notice in cache.notices]
+        tell = partial(_tell, run.stages)
+        costs, notices = priced(graph, run.task, run.asked, run.options, tell)
+        run.notes += notices
         return costs
 
 

@@ -4,11 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-import torch
-
-from peakfold.bridge.runtime.profile import profile
-from peakfold.cost import roofline
-from peakfold.cost.cache import FILE_NAME, CostCache
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
@@ -18,13 +13,14 @@ from peakfold.options import from_environment
 from peakfold.pipeline import prove
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
+from peakfold.pipeline.pricing import priced
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.task import Task
 from peakfold.plan.fission.derive import Splitter
 from peakfold.plan.schedule import planner
 from peakfold.plan.search import joint
-from peakfold.plan.search.states import Archive, Reached
+from peakfold.plan.search.states import Archive
 from peakfold.report.progress import Progress, silent
 from peakfold.report.units import bytes_text
 
@@ -87,17 +83,17 @@ def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silen
         CaptureError: the program cannot be captured.
     """
     progress("capture", 0.0, "")
-    captured = task.capture()
+    captured, options = task.capture(), from_environment()
 
     def costs_of(graph: Graph) -> Costs:
-        return _costs(asked, graph)
+        return priced(graph, task, asked, options, lambda done, total: None)[0]
 
     costs = costs_of(captured.graph)
     plain = emit_plan(captured, Plan(captured.graph.digest), costs, costs_of=costs_of)
     eager = timeline_before(task, captured.graph, costs).peak_bytes
     archive, states = _searched(captured.graph, costs, costs_of, plain.timeline.seconds, asked, progress)
     points = []
-    for one in reversed(archive.front):
+    for one in archive.front:
         text = print_plan(one.plan, captured.graph, splitter=Splitter())
         split = tuple(line.strip() for line in text.splitlines() if line.lstrip().startswith("split "))
         ratio = one.seconds / plain.timeline.seconds
@@ -108,13 +104,6 @@ def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silen
         measured = _measured(task, programs, progress)
         points = [(one, _with(point, measured.get(point.plan))) for one, point in points]
     return FrontOf(asked.name, eager, states, tuple(p for _, p in points))
-
-
-def _costs(asked: Request, graph: Graph) -> Costs:
-    if asked.simulated:
-        return roofline.estimate(graph, asked.device.removeprefix("sim:"))
-    cache = CostCache(from_environment().cache / FILE_NAME)
-    return profile(graph, cache, torch.get_num_threads(), lambda done, total: None)
 
 
 def _searched(
@@ -152,8 +141,7 @@ def _searched(
             except InfeasibleError:
                 continue
             states += found.states
-            for point in (*found.front, planner.Point(found.peak_bytes, found.seconds, found.plan)):
-                archive.add(Reached(point.peak_bytes, point.seconds, point.plan))
+            archive.add(*found.front, found.point)
     return archive, states
 
 

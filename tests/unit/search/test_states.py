@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peakfold.ir.plan import Plan
-from peakfold.plan.search.states import Archive, Reached, State
+from peakfold.plan.schedule.found import Point
+from peakfold.plan.schedule.goal import Goal
+from peakfold.plan.search.states import Archive, State
 
 PARTS = st.tuples(*[st.integers(1, 8)] * 5)
 POINTS = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), max_size=30)
@@ -31,14 +33,14 @@ def test_different_states_have_different_hashes(one, other):
 def test_the_archive_is_monotone_and_holds_the_best(points, memory, seconds):
     archive, plan = Archive(), Plan("")
     for nbytes, time in points:
-        archive.add(Reached(nbytes, time, plan))
-    front = archive.front
+        archive.add(Point(nbytes, time, plan))
+    front = archive.front[::-1]
     assert all(a.peak_bytes < b.peak_bytes and a.seconds > b.seconds for a, b in pairwise(front))
     fits = [(t, b) for b, t in points if b <= memory]
-    best = archive.best(memory, None)
+    best = archive.best(Goal(memory, None))
     assert (best is None) == (not fits)
     assert best is None or (best.seconds, best.peak_bytes) == min(fits)
     within = [(b, t) for b, t in points if t <= seconds]
-    least = archive.best(None, seconds)
+    least = archive.best(Goal(None, seconds))
     assert (least is None) == (not within)
     assert least is None or least.peak_bytes == min(within)[0]

@@ -24,6 +24,7 @@ from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned, wi
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.bound import peak_bound
+from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.simulate import simulate_tables
 
@@ -123,16 +124,17 @@ class Solver:
         derived = derive(self.prepared, regions, self.axes) if regions else Derived(self.graph, {})
         share = self.effort.time_budget * SHARE / max(len(derived.bodies), 1)
         fronts = {ident: self.front(body, share) for ident, body in derived.bodies.items()}
-        goal = _Goal(memory, latency)
+        goal = Goal(memory, latency)
         best: _Tried | None = None
         failed: InfeasibleError | None = None
         for picked in _picks(fronts, PRICES):
             try:
                 tried = self._outer(derived, fronts, picked, goal)
             except InfeasibleError as error:
-                failed = failed if failed is not None and _lowest(failed) <= _lowest(error) else error
+                if failed is None or error.lowest_peak_bytes < failed.lowest_peak_bytes:
+                    failed = error
                 continue
-            best = tried if best is None or goal.score(tried) < goal.score(best) else best
+            best = tried if best is None or _score(goal, tried) < _score(goal, best) else best
         if best is None:
             assert failed is not None
             raise failed
@@ -207,7 +209,7 @@ class Solver:
         derived: Derived,
         fronts: Mapping[int, tuple[Choice, ...]],
         picked: Mapping[int, Choice],
-        goal: "_Goal",
+        goal: Goal,
     ) -> "_Tried":
         """Plan the outer graph with a choice for each body; then let each body take what is left free."""
         costs = _priced(derived.graph, self._outer_costs(derived), picked)
@@ -250,15 +252,9 @@ class _Tried:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Goal:
-    memory: int | None
-    latency: float | None
-
-    def score(self, tried: _Tried) -> tuple[float, float]:
-        if self.memory is None and self.latency is not None:
-            return float(tried.peak), tried.seconds
-        return tried.seconds, float(tried.peak)
+def _score(goal: Goal, tried: _Tried) -> tuple[float, float]:
+    """What is minimized, and what decides among equals."""
+    return (float(tried.peak), tried.seconds) if goal.by_bytes else (tried.seconds, float(tried.peak))
 
 
 def solve(
@@ -285,10 +281,6 @@ def solve(
         InfeasibleError: no plan within the limits was found.
     """
     return Solver(graph, costs_of, effort or Effort()).solve(regions, memory=memory, latency=latency)
-
-
-def _lowest(error: InfeasibleError) -> float:
-    return float(error.lowest_peak_bytes) if error.lowest_peak_bytes is not None else np.inf
 
 
 def _pareto(choices: Iterator[Choice]) -> Iterator[Choice]:

@@ -1,5 +1,6 @@
 """What a search gives: the best plan, the front, and word of its progress."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,18 @@ class Point:
     peak_bytes: int
     seconds: float
     plan: Plan
+
+
+def front_of(points: Iterable[Point]) -> tuple[Point, ...]:
+    """Return the points that no other beats in both bytes and seconds, from the highest peak to the lowest.
+
+    Of equals the first stays.
+    """
+    found: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.peak_bytes, p.seconds)):
+        if not found or point.seconds < found[-1].seconds:
+            found.append(point)
+    return tuple(reversed(found))
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,11 @@ class Found:
     states: int
     front: tuple[Point, ...]
     elapsed: float
+
+    @property
+    def point(self) -> Point:
+        """The best plan as a point of the front."""
+        return Point(self.peak_bytes, self.seconds, self.plan)
 
 
 @dataclass(frozen=True)

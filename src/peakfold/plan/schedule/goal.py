@@ -28,6 +28,11 @@ class Goal:
         """Most seconds of a step."""
         return np.inf if self.latency is None else self.latency
 
+    @property
+    def by_bytes(self) -> bool:
+        """Whether bytes are what is least: seconds alone are limited."""
+        return self.memory is None and self.latency is not None
+
     def best(self, explorer: Explorer) -> Candidate | None:
         """Return the best plan found that keeps the limits."""
         if self.memory is not None:
@@ -40,7 +45,7 @@ class Goal:
         """What is minimized; infinite while the limits are not kept."""
         if best is None:
             return np.inf
-        return float(best.peak) if self.memory is None and self.latency is not None else best.seconds
+        return float(best.peak) if self.by_bytes else best.seconds
 
     def rank(self, explorer: Explorer) -> Rank:
         """How good a search stands; less is better."""

@@ -20,7 +20,7 @@ from peakfold.plan.memory.host import host_layout
 from peakfold.plan.schedule.bound import offload_bound
 from peakfold.plan.schedule.encode import plan_of
 from peakfold.plan.schedule.explore import Candidate, Explorer
-from peakfold.plan.schedule.found import Found, Point, Progress, StopReason
+from peakfold.plan.schedule.found import Found, Point, Progress, StopReason, front_of
 from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.infeasible import infeasible
@@ -112,7 +112,7 @@ def optimize(
         lower_bound_bytes=search.bound,
         stop_reason=reason,
         states=joint.states,
-        front=_front([*search.thinned(search.explorer.front()), *joint.points]),
+        front=front_of([*search.thinned(search.explorer.front()), *joint.points]),
         elapsed=search.elapsed,
     )
 
@@ -128,15 +128,6 @@ def _bound(search: Search) -> int:
     movable = Movable(tables.graph)
     moved = np.array([v.node in tables.graph.input and movable.why_not(v) is None for v in tables.storages])
     return min(search.bound, offload_bound(tables, moved)) if len(moved) else search.bound
-
-
-def _front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The points that no other beats in both, from the highest peak to the lowest."""
-    found: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.peak_bytes, p.seconds)):
-        if not found or point.seconds < found[-1].seconds:
-            found.append(point)
-    return tuple(reversed(found))
 
 
 class _Joint:

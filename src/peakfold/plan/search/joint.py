@@ -10,6 +10,8 @@ import heapq
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
 
 import numpy as np
 
@@ -22,8 +24,9 @@ from peakfold.plan.fission.solve import Effort, Solver
 from peakfold.plan.fission.tree import Parts
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.found import Found, Point, Progress, StopReason
+from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.search.roots import WIDEST, tree_of
-from peakfold.plan.search.states import Archive, Reached, State
+from peakfold.plan.search.states import Archive, State
 
 FIRST = 0.2
 """Of the time, for the plan that splits nothing."""
@@ -37,14 +40,6 @@ OVER = 4.0
 """Eager steps that a budget's worth of bytes above the budget costs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What is asked: most bytes at once, most seconds of a step; None for free."""
-
-    memory: int | None
-    seconds: float | None
-
-
 @dataclass
 class Joint:
     """One joint search.
@@ -52,7 +47,7 @@ class Joint:
     Attributes:
         graph: the program as captured.
         costs_of: gives the costs of a graph.
-        limits: what is asked.
+        goal: what is asked.
         time_budget: seconds.
         iterations: proposals of each search of one graph; then ``STATES`` states are looked at.
         seed: of the random stream.
@@ -61,7 +56,7 @@ class Joint:
 
     graph: Graph
     costs_of: CostsOf
-    limits: Limits
+    goal: Goal
     time_budget: float
     iterations: int | None = None
     seed: int = 0
@@ -83,9 +78,9 @@ class Joint:
             reason = self._split() or reason
         except KeyboardInterrupt:
             reason = "interrupted"
-        best = self.archive.best(self.limits.memory, self.limits.seconds)
+        best = self.archive.best(self.goal)
         if best is None:
-            raise min(self.refused, key=_lowest)
+            raise min(self.refused, key=lambda error: error.lowest_peak_bytes)
         return Found(
             plan=best.plan,
             peak_bytes=best.peak_bytes,
@@ -93,7 +88,7 @@ class Joint:
             lower_bound_bytes=first if not best.plan.regions else _held(self.graph),
             stop_reason=reason,
             states=self.states,
-            front=tuple(Point(one.peak_bytes, one.seconds, one.plan) for one in self.archive.front[::-1]),
+            front=self.archive.front,
             elapsed=time.monotonic() - self.began,
         )
 
@@ -104,8 +99,8 @@ class Joint:
             found = planner.optimize(
                 self.graph,
                 costs,
-                memory=self.limits.memory,
-                latency=self.limits.seconds,
+                memory=self.goal.memory,
+                latency=self.goal.latency,
                 time_budget=FIRST * self.time_budget,
                 iterations=self.iterations,
                 seed=self.seed,
@@ -113,10 +108,9 @@ class Joint:
         except InfeasibleError as error:
             self.refused.append(error)
             self.states += 1
-            return error.lower_bound_bytes or 0
+            return error.lower_bound_bytes
         self.states += found.states
-        for point in (*found.front, Point(found.peak_bytes, found.seconds, found.plan)):
-            self.archive.add(Reached(point.peak_bytes, point.seconds, point.plan))
+        self.archive.add(*found.front, found.point)
         return found.lower_bound_bytes
 
     def _split(self) -> StopReason | None:
@@ -124,33 +118,35 @@ class Joint:
         self.solver = Solver(self.graph, self.costs_of, Effort(each, self.iterations, self.seed))
         self.tree = tree_of(self.solver.prepared, self.costs_of(self.solver.prepared))
         self.eager = sum(self.costs_of(self.graph).seconds.values())
-        self.worth: dict[int, float] = {}
         start = State(self.tree.disabled, 0)
-        queue = [(self._hope(start, state), state.code, state) for state in self._neighbours(start)]
-        queue += [(-np.inf, at, state) for at, state in enumerate(self._wide(start))]
+        pushed = count()
+        queue = [(self._hope(start, one), one.code, next(pushed), one) for one in self._neighbours(start)]
+        queue += [(-np.inf, 0, next(pushed), one) for one in self._wide(start)]
         heapq.heapify(queue)
         seen = {start.code}
-        for count in range(STATES if self.iterations is not None else STATES * 40):
+        for turn in range(STATES if self.iterations is not None else STATES * 40):
             if not queue:
                 return "converged"
             if self.iterations is None and time.monotonic() - self.began >= self.time_budget:
                 return "time"
-            _, code, state = heapq.heappop(queue)
-            if code in seen:
+            *_, state = heapq.heappop(queue)
+            if state.code in seen:
                 continue
-            seen.add(code)
+            seen.add(state.code)
             value = self._visit(state)
-            self._tell(count)
-            for after in self._neighbours(state) if value is not None else ():
+            self._tell(turn)
+            if value is None:
+                continue
+            for after in self._neighbours(state):
                 if after.code not in seen:
-                    heapq.heappush(queue, (self._hope(state, after, value or 0.0), after.code, after))
+                    heapq.heappush(queue, (self._hope(state, after, value), after.code, next(pushed), after))
         return None
 
     def _wide(self, start: State) -> Iterator[State]:
         """Yield the states that split all that can be along one axis: they reach furthest."""
         for index, candidate in enumerate(self.tree.candidates[:WIDEST]):
-            for count in (n for n in WIDE if n <= candidate.length and not candidate.length % n):
-                yield start.to((*start.parts[:index], count, *start.parts[index + 1 :]))
+            for parts in (n for n in WIDE if n <= candidate.length and not candidate.length % n):
+                yield start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))
 
     def _neighbours(self, state: State) -> Iterator[State]:
         for move in self.tree.moves(state.parts):
@@ -159,7 +155,7 @@ class Joint:
     def _hope(self, before: State, after: State, value: float = 0.0) -> float:
         """What a state may be worth, less is better: what the one before is, less the bytes to be saved."""
         gain = self._saved(after.parts) - self._saved(before.parts)
-        return value - gain / max(self._plain, 1) * self.eager
+        return value - gain / max(self._most, 1) * self.eager
 
     def _saved(self, parts: Parts) -> float:
         """Bytes that regions save by formula (2), which counts two parts."""
@@ -167,33 +163,35 @@ class Joint:
             2 * (1 - 1 / n) * c.gain for c, n in zip(self.tree.candidates, parts, strict=True) if n > 1
         )
 
-    @property
-    def _plain(self) -> int:
+    @cached_property
+    def _most(self) -> int:
+        """The most that one candidate saves."""
         return max((c.gain for c in self.tree.candidates), default=1)
 
     def _visit(self, state: State) -> float | None:
         """Plan a state; return its worth, None where its regions cannot be split."""
         try:
             regions = regions_of(self.solver.prepared, self.tree, state.parts, self.solver.axes)
-            found = self.solver.solve(regions, memory=self.limits.memory, latency=self.limits.seconds)
+            found = self.solver.solve(regions, memory=self.goal.memory, latency=self.goal.latency)
         except PlanError:
             return None
         except InfeasibleError as error:
             self.refused.append(error)
-            over = _lowest(error) - (self.limits.memory or 0)
-            return OVER * self.eager * (1 + max(over, 0.0) / max(self.limits.memory or 1, 1))
+            over = error.lowest_peak_bytes - (self.goal.memory or 0)
+            return OVER * self.eager * (1 + max(over, 0) / max(self.goal.memory or 1, 1))
         finally:
             self.states += 1
-        self.archive.add(Reached(found.peak_bytes, found.seconds, found.plan))
-        by_bytes = self.limits.memory is None and self.limits.seconds is not None
-        return found.peak_bytes / max(_held(self.graph), 1) * self.eager if by_bytes else found.seconds
+        self.archive.add(Point(found.peak_bytes, found.seconds, found.plan))
+        if self.goal.by_bytes:
+            return found.peak_bytes / max(_held(self.graph), 1) * self.eager
+        return found.seconds
 
-    def _tell(self, count: int) -> None:
+    def _tell(self, turn: int) -> None:
         if self.progress is None:
             return
-        best = self.archive.best(self.limits.memory, self.limits.seconds)
+        best = self.archive.best(self.goal)
         elapsed = time.monotonic() - self.began
-        share = count / STATES if self.iterations is not None else elapsed / max(self.time_budget, 1e-9)
+        share = turn / STATES if self.iterations is not None else elapsed / max(self.time_budget, 1e-9)
         peak, seconds = (None, None) if best is None else (best.peak_bytes, best.seconds)
         self.progress(Progress(self.states + self.solver.states, elapsed, min(share, 1.0), peak, seconds))
 
@@ -201,10 +199,6 @@ class Joint:
 def _held(graph: Graph) -> int:
     """Bytes that the caller holds during the whole step: no plan needs fewer."""
     return sum(graph.nbytes(value) for value in graph.storages() if value.node in graph.input)
-
-
-def _lowest(error: InfeasibleError) -> float:
-    return float("inf") if error.lowest_peak_bytes is None else float(error.lowest_peak_bytes)
 
 
 def optimize(
@@ -239,4 +233,4 @@ def optimize(
     def known(one: Graph) -> Costs:
         return costs if one.digest == graph.digest else costs_of(one)
 
-    return Joint(graph, known, Limits(memory, latency), time_budget, iterations, seed, progress).run()
+    return Joint(graph, known, Goal(memory, latency), time_budget, iterations, seed, progress).run()

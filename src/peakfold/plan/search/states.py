@@ -3,8 +3,9 @@
 import hashlib
 from dataclasses import dataclass
 
-from peakfold.ir.plan import Plan
 from peakfold.plan.fission.tree import Parts
+from peakfold.plan.schedule.found import Point, front_of
+from peakfold.plan.schedule.goal import Goal
 
 
 def word(index: int, parts: int) -> int:
@@ -50,43 +51,24 @@ class State:
         return State(parts, code)
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """A plan that the search came to.
-
-    Attributes:
-        peak_bytes: predicted most bytes at once.
-        seconds: predicted time of one step.
-        plan: the decisions.
-    """
-
-    peak_bytes: int
-    seconds: float
-    plan: Plan
-
-
 class Archive:
     """The plans that no other one beats in both bytes and seconds: monotone by construction."""
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.front: list[Reached] = []
+        self.front: tuple[Point, ...] = ()
 
-    def add(self, found: Reached) -> bool:
-        """Take a plan in unless one is there that is as good; return whether it was taken."""
-        if any(o.peak_bytes <= found.peak_bytes and o.seconds <= found.seconds for o in self.front):
-            return False
-        left = [o for o in self.front if o.peak_bytes < found.peak_bytes or o.seconds < found.seconds]
-        self.front = sorted([*left, found], key=lambda one: (one.peak_bytes, one.seconds))
-        return True
+    def add(self, *found: Point) -> None:
+        """Take plans in where none is there that is as good."""
+        self.front = front_of((*self.front, *found))
 
-    def best(self, memory: int | None, seconds: float | None) -> Reached | None:
-        """Return the fastest within the bytes and seconds; the smallest where seconds alone are given."""
+    def best(self, goal: Goal) -> Point | None:
+        """Return the fastest that keeps the limits; the smallest where seconds alone are given."""
         fits = [
             one
             for one in self.front
-            if (memory is None or one.peak_bytes <= memory) and (seconds is None or one.seconds <= seconds)
+            if (goal.memory is None or one.peak_bytes <= goal.memory) and one.seconds <= goal.seconds
         ]
-        if memory is None and seconds is not None:
+        if goal.by_bytes:
             return min(fits, key=lambda one: (one.peak_bytes, one.seconds), default=None)
         return min(fits, key=lambda one: (one.seconds, one.peak_bytes), default=None)
