@@ -29,6 +29,8 @@ from peakfold.plan.schedule.transfers import Movable, Places
 
 PICKS = 600
 """Choices after which a target is given up."""
+ROUNDING = 1e-12
+"""Relative difference of two sums of seconds that is rounding."""
 SMALLEST = 1 << 14
 """Bytes below which a value is not worth a copy: its latency takes longer than its bytes."""
 
@@ -103,7 +105,7 @@ class Offloader:
             excess[hopeless] = 0
             at = int(excess.argmax()) if len(excess) else 0
             if not len(excess) or excess[at] <= 0:
-                return replace(self.plan, offload=tuple(sorted(self._decisions(order, queues))))
+                return self._planned(order) if waiting else self._hidden(list(taken.values()))
             pick = self._pick(at, excess, queues, order, refused, waiting)
             if pick is None and waiting:
                 return None
@@ -283,6 +285,25 @@ class Offloader:
         return int(np.cumsum(change).max()) <= limit
 
     # --- the decisions ---
+
+    def _hidden(self, picks: Sequence[_Chosen]) -> Plan:
+        """Return the plan with as many picks, the first ones, as cost no time in the simulator.
+
+        A later pick moves the copies of earlier ones on the queues, which were hidden when they were taken.
+        """
+        kept, refused = 0, len(picks) + 1
+        tried = len(picks)
+        while refused - kept > 1:
+            plan = self._planned(picks[:tried])
+            line = simulate_tables(self.tables, lower_tables(self.tables, plan), self.link)
+            waits = line.seconds > self.timeline.seconds * (1 + ROUNDING)
+            kept, refused = (kept, tried) if waits else (tried, refused)
+            tried = (kept + refused) // 2
+        return self._planned(picks[:kept])
+
+    def _planned(self, picks: Sequence[_Chosen]) -> Plan:
+        order = sorted(picks, key=lambda item: (self.outs[item.index], item.index))
+        return replace(self.plan, offload=tuple(sorted(self._decisions(order, self._queues(order)))))
 
     def _decisions(self, order: Sequence[_Chosen], queues: _Queues) -> Iterator[OffloadGap]:
         for i, item in enumerate(order):
