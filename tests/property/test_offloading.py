@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.strategies import plans, runnable_graphs
+from tests.strategies import orders, plans, runnable_graphs
 
 from peakfold.cost.costs import Costs, Link
 from peakfold.errors import InfeasibleError
@@ -15,7 +15,7 @@ from peakfold.plan.memory.host import host_layout
 from peakfold.plan.schedule import offload_search, offloading
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.lower import lower, lower_tables
-from peakfold.plan.schedule.offloading import Offloader
+from peakfold.plan.schedule.offloading import Offloader, _Chosen
 from peakfold.plan.schedule.simulate import simulate, simulate_tables
 
 
@@ -51,6 +51,18 @@ def test_a_fitted_plan_keeps_its_target(data):
     assert timeline.peak <= target
     assert timeline.host_peak <= (timeline.host_peak if limit is None else limit)
     assert timeline.host_peak <= host_layout(graph, schedule).nbytes
+
+
+@settings(max_examples=150, deadline=None)
+@given(runnable_graphs(), st.data())
+def test_every_gap_that_is_decided_is_on_the_schedule(graph, data):
+    tables = tabulate(graph, costs_of(data, graph))
+    order = data.draw(orders(graph))
+    offloader = Offloader(tables, Plan(graph.digest, order=order), Link(4.0, 0.0, 1e3))
+    picks = [_Chosen(i, int(stay.out), int(stay.read)) for i, stay in enumerate(offloader.stays)]
+    plan = offloader._planned(picks)
+    steps = lower_tables(tables, plan).steps
+    assert sum(isinstance(step, Offload) for step in steps) == len(plan.offload)
 
 
 @settings(max_examples=150, deadline=None)

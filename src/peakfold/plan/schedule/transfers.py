@@ -72,17 +72,18 @@ def with_packing(graph: Graph, schedule: Schedule, gaps: Sequence[CompressGap]) 
         PlanError: a decision names what the graph has not, or what cannot be packed.
     """
     movable, places = Movable(graph), Places(graph, schedule)
-    before: Moves = {}
-    last: dict[Buffer, int] = {}
+    found: list[Trip] = []
     for gap in gaps:
         away = OffloadGap(gap.value, gap.after, gap.use, gap.use, gap.use)
         movable.require(away, packed=True)
-        found = places.stay(away)
-        if found is not None and found[1] < found[2] and found[1] >= last.get(found[0], 0):
-            buffer, out, read = found
-            last[buffer] = read
-            before.setdefault(out, []).append((PACKING, Pack(buffer)))
-            before.setdefault(read, []).append((PACKING, Unpack(buffer)))
+        stay = places.stay(away)
+        if stay is not None and stay[1] < stay[2]:
+            buffer, out, read = stay
+            found.append(Trip(buffer, out, out, read, read))
+    before: Moves = {}
+    for trip in _apart(found):
+        before.setdefault(trip.out, []).append((PACKING, Pack(trip.buffer)))
+        before.setdefault(trip.read, []).append((PACKING, Unpack(trip.buffer)))
     return Schedule(tuple(_merged(schedule.steps, before))) if before else schedule
 
 
@@ -95,14 +96,26 @@ def trips(graph: Graph, schedule: Schedule, gaps: Sequence[OffloadGap]) -> list[
     movable = Movable(graph)
     places = Places(graph, schedule)
     found: list[Trip] = []
-    last: dict[Buffer, int] = {}
     for gap in gaps:
         movable.require(gap)
         trip = places.trip(gap)
-        if trip is not None and trip.out >= last.get(trip.buffer, 0):
-            last[trip.buffer] = trip.read
+        if trip is not None:
             found.append(trip)
-    return found
+    return _apart(found)
+
+
+def _apart(found: Sequence[Trip]) -> list[Trip]:
+    """Leave out what begins before the same buffer is back from an earlier way.
+
+    Decisions are kept in the order of ids; which way is earlier, the schedule says.
+    """
+    kept: list[Trip] = []
+    last: dict[Buffer, int] = {}
+    for trip in sorted(found, key=lambda trip: (trip.out, trip.read)):
+        if trip.out >= last.get(trip.buffer, 0):
+            last[trip.buffer] = trip.read
+            kept.append(trip)
+    return kept
 
 
 class Places:
