@@ -85,7 +85,7 @@ def chunk_counts(batch: int) -> list[int]:
 def eager(target: Target) -> Step:
     """The training loop as users write it."""
     _optimizer(target)
-    return eager_step(target.model, target.loss_fn, target.optimizer, target.batch)
+    return eager_step(target.model, target.training, target.optimizer, target.batch)
 
 
 def checkpoint(target: Target, blocks: Blocks, every: int) -> Step:
@@ -140,7 +140,7 @@ def compiled(target: Target, budget: float, backend: str = "inductor") -> Step:
         budget: ``activation_memory_budget``, the share of the saved activations that may be kept.
         backend: of ``torch.compile``.
     """
-    loss_fn = torch.compile(_with_own_code(target.loss_fn), backend=backend)
+    loss_fn = torch.compile(_with_own_code(target.training), backend=backend)
     step = eager(Target(target.model, loss_fn, target.optimizer, target.batch))
 
     def within_budget() -> Tensor:

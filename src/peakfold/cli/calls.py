@@ -21,7 +21,8 @@ def optimize(chosen: Mapping[str, str], asked: "Request", progress: Progress) ->
     """Load a target and optimize it.
 
     Args:
-        chosen: what to load: ``target``, and where given ``size``, ``optimizer``, ``device``, ``seed``.
+        chosen: what to load: ``target``, and where given ``size``, ``optimizer``, ``device``, ``seed``,
+            ``inference``.
         asked: the limits.
         progress: told where it is.
     """
@@ -52,6 +53,7 @@ def load(chosen: Mapping[str, str]) -> "Target":
         size=chosen.get("size"),
         optimizer=chosen.get("optimizer"),
         device=placed if known and placed != "cpu" else None,
+        inference=True if chosen.get("inference") == "yes" else None,
     )
 
 

@@ -98,6 +98,9 @@ FissionOf = Annotated[
     bool,
     typer.Option("--fission/--no-fission", help="Do regions in parts where that pays; sums round otherwise."),
 ]
+InferenceOf = Annotated[
+    bool, typer.Option("--inference", help="The model alone, without loss, gradients and update.")
+]
 OutOf = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
 ]
@@ -127,6 +130,7 @@ def optimize(
     iterations: IterationsOf = None,
     device: DeviceOf = "cpu",
     optimizer: OptimizerOf = None,
+    inference: InferenceOf = False,
     rng: RngOf = "eager",
     seed: SeedOf = 0,
     plan: PlanOf = None,
@@ -138,7 +142,8 @@ def optimize(
     json: JsonOf = None,
 ) -> None:
     """Fit a step into a budget, prove it equal, and show where the memory went."""
-    chosen = _chosen(target, size, optimizer, device, seed, rng) | ({} if rewrite else {"rewrite": "no"})
+    chosen = _chosen(target, size, optimizer, device, seed, rng, inference)
+    chosen |= {} if rewrite else {"rewrite": "no"}
     chosen |= _host(offload, host_memory) | ({"fission": "yes"} if fission else {})
     text = None if plan is None else calls.read_plan(plan)
     limits = (memory, latency, time_budget, iterations)
@@ -151,6 +156,7 @@ def estimate(
     size: SizeOf = None,
     device: DeviceOf = "cpu",
     optimizer: OptimizerOf = None,
+    inference: InferenceOf = False,
     seed: SeedOf = 0,
     json: JsonOf = None,
 ) -> None:
@@ -158,7 +164,7 @@ def estimate(
     output = Output(json)
     output.check()
     with Reporter(output.progress) as progress, output.alone():
-        found = calls.estimate(_chosen(target, size, optimizer, device, seed, "eager"), progress)
+        found = calls.estimate(_chosen(target, size, optimizer, device, seed, "eager", inference), progress)
     output.write(found)
     render_estimate(found, output.tables)
 
@@ -195,6 +201,7 @@ def apply(
     size: SizeOf = None,
     device: DeviceOf = "cpu",
     optimizer: OptimizerOf = None,
+    inference: InferenceOf = False,
     rng: RngOf = "eager",
     seed: SeedOf = 0,
     offload: OffloadOf = None,
@@ -203,7 +210,7 @@ def apply(
     json: JsonOf = None,
 ) -> None:
     """Apply a plan that was written or edited by hand, and prove it equal."""
-    chosen = _chosen(target, size, optimizer, device, seed, rng) | _host(offload, host_memory)
+    chosen = _chosen(target, size, optimizer, device, seed, rng, inference) | _host(offload, host_memory)
     _optimize(chosen, (None, None, 0.0, 0), calls.read_plan(plan), Output(json, out))
 
 
@@ -213,12 +220,13 @@ def dims(
     size: SizeOf = None,
     device: DeviceOf = "cpu",
     optimizer: OptimizerOf = None,
+    inference: InferenceOf = False,
     seed: SeedOf = 0,
     rows: Annotated[int, typer.Option("--rows", help="How many axes to list.", min=1)] = 20,
     json: JsonOf = None,
 ) -> None:
     """Say which axes a step can be split along: batch, sequence, heads, vocabulary, channels and others."""
-    run_dims(_chosen(target, size, optimizer, device, seed, "eager"), rows, Output(json))
+    run_dims(_chosen(target, size, optimizer, device, seed, "eager", inference), rows, Output(json))
 
 
 @app.command()
@@ -229,6 +237,7 @@ def pareto(
     iterations: IterationsOf = None,
     device: DeviceOf = "cpu",
     optimizer: OptimizerOf = None,
+    inference: InferenceOf = False,
     seed: SeedOf = 0,
     fission: FissionOf = True,
     measure: Annotated[bool, typer.Option("--measure", help="Run points of the front too.")] = False,
@@ -237,7 +246,7 @@ def pareto(
     """Search the least memory at every time, and print the front."""
     from peakfold.pipeline.request import request
 
-    chosen = _chosen(target, size, optimizer, device, seed, "eager")
+    chosen = _chosen(target, size, optimizer, device, seed, "eager", inference)
     limits = (None, None, time_budget, iterations, seed, "eager", measure)
     asked = request(*limits, device=device, name=target, offload="none", fission=fission)
     run_pareto(chosen, asked, measure, Output(json))
@@ -301,14 +310,20 @@ Limits = tuple[str | int | None, str | float | None, float, int | None]
 
 
 def _chosen(
-    target: str, size: Size | None, optimizer: Optimizer | None, device: str, seed: int, rng: str
+    target: str,
+    size: Size | None,
+    optimizer: Optimizer | None,
+    device: str,
+    seed: int,
+    rng: str,
+    inference: bool,
 ) -> dict[str, str]:
     chosen = {"target": target, "device": _device(device), "seed": str(seed), "rng": rng}
     if size is not None:
         chosen["size"] = size.value
     if optimizer is not None:
         chosen["optimizer"] = optimizer.value
-    return chosen
+    return chosen | ({"inference": "yes"} if inference else {})
 
 
 def _host(offload: str | None, host_memory: str | None) -> dict[str, str]:

@@ -9,17 +9,16 @@ from peakfold.report.model import Block, Timeline
 
 
 def timeline_before(task: Task, graph: Graph | None = None, costs: Costs | None = None) -> Timeline:
-    """Return the predicted memory of eager's step, from its own loop on fake tensors.
+    """Return the predicted memory of eager's step or inference, from its own code on fake tensors.
 
     Hidden workspace comes from the costs of the captured graph; without them, from a model of what
     convolutions reorder.
 
     Args:
-        task: a training step.
+        task: a training step, or inference.
         graph: its captured program.
         costs: measured costs of that.
     """
-    assert task.loss_fn is not None
     hidden = onednn if graph is None or costs is None else measured(graph, costs.workspace)
     found = eager_memory(task.model, task.loss_fn, task.optimizer, task.batch, workspace=hidden)
     return _timeline(found)

@@ -179,19 +179,17 @@ def _tell(stages: Stages, done: int, total: int) -> None:
     stages.progress("profile", done / max(total, 1), f"{done} of {total} operators")
 
 
-def _before(run: _Run, captured: Captured, costs: Costs) -> Timeline | None:
-    """Return eager's memory over the step, predicted; inference has no such loop."""
+def _before(run: _Run, captured: Captured, costs: Costs) -> Timeline:
+    """Return eager's memory over the step, predicted."""
     if not run.task.is_real and not run.asked.simulated:
         run.notes.append("the step is on the meta device: nothing was run, all figures are predicted")
-    if run.task.loss_fn is None:
-        return None
     with run.stages("capture"):
         return timeline_before(run.task, captured.graph, costs)
 
 
-def _eager(run: _Run, before: Timeline | None) -> tuple[Eager, Observed | None]:
+def _eager(run: _Run, before: Timeline) -> tuple[Eager, Observed | None]:
     """Return eager's peak, and what it left: measured where it may be run, else predicted."""
-    predicted = Eager(peak_bytes=None if before is None else before.peak_bytes)
+    predicted = Eager(peak_bytes=before.peak_bytes)
     share = run.asked.memory is not None and run.asked.memory.share is not None
     if not run.runnable or not (run.asked.verify or share or run.asked.latency):
         return predicted, None

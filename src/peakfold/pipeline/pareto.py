@@ -74,7 +74,7 @@ def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silen
     """Return the front of a task.
 
     Args:
-        task: a training step.
+        task: a training step, or inference.
         asked: time budget, iterations, seed, device and whether regions may be split.
         measure: run up to ``MEASURED`` points, compare them with eager and measure both.
         progress: told where the work is.

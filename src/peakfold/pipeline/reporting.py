@@ -39,7 +39,7 @@ class Facts:
         asked: the request.
         captured: the program.
         costs: of its nodes.
-        before: eager's memory, predicted; None for inference.
+        before: eager's memory, predicted.
         eager: eager's figures so far.
         budget: in bytes; None where memory is free.
         resident: bytes of the caller's own tensors.
@@ -48,7 +48,7 @@ class Facts:
     asked: Request
     captured: Captured
     costs: Costs
-    before: Timeline | None
+    before: Timeline
     eager: Eager
     budget: int | None
     resident: int = 0

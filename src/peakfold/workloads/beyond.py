@@ -3,18 +3,19 @@
 They are what capture and splitting are tested on; the benchmarks are of the seven.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from peakfold.workloads.beyond_sizes import BeyondSize
+from peakfold.workloads.beyond_sizes import BEYOND_SIZES, LONG_SIZES, BeyondSize
 
 LossFn = Callable[..., Tensor]
 Batch = tuple[Tensor, ...]
+Inputs = Batch | Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,15 @@ class Beyond:
         model: name of what makes it in ``beyond_models``.
         loss_fn: its loss.
         batch: makes a random batch.
+        inputs: what of a batch the model itself takes.
+        sizes: by name.
     """
 
     model: str
     loss_fn: LossFn
     batch: Callable[[BeyondSize], Batch]
+    inputs: Callable[[Batch], Inputs] = lambda batch: batch[:1]
+    sizes: Mapping[str, BeyondSize] = field(default_factory=lambda: BEYOND_SIZES)
 
 
 def _token_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -75,6 +80,16 @@ def denoising(model: nn.Module, images: Tensor, noise: Tensor, times: Tensor) ->
     return F.mse_loss(model((1 - share) * images + share * noise, times), noise)
 
 
+def regression(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Squared error of every number."""
+    return F.mse_loss(model(x), y)
+
+
+def _vectors(size: BeyondSize) -> Batch:
+    shape = (size.batch, size.length, size.width)
+    return torch.randn(shape), torch.randn(shape)
+
+
 def _tokens(size: BeyondSize) -> Batch:
     shape = (size.batch, size.length)
     return torch.randint(3, size.vocabulary, shape), torch.randint(3, size.vocabulary, shape)
@@ -100,12 +115,16 @@ def _speech(size: BeyondSize) -> Batch:
     return torch.randn(size.batch, 8, 2 * size.length), _tokens(size)[0]
 
 
+def _named(*names: str) -> Callable[[Batch], Inputs]:
+    return lambda batch: dict(zip(names, batch, strict=True))
+
+
 BEYOND: dict[str, Beyond] = {
-    "t5": Beyond("t5", translation, _tokens),
+    "t5": Beyond("t5", translation, _tokens, _named("input_ids", "labels")),
     "swin": Beyond("swin", image_class, _images),
     "convnext": Beyond("convnext", image_class, _images),
     "segformer": Beyond("segformer", image_class, _maps),
-    "whisper": Beyond("whisper", transcription, _speech),
+    "whisper": Beyond("whisper", transcription, _speech, _named("input_features", "labels")),
     "mamba": Beyond("mamba", next_token, _tokens),
     "rwkv": Beyond("rwkv", plain_next_token, _tokens),
     "moe": Beyond("moe", plain_next_token, _tokens),
@@ -113,9 +132,10 @@ BEYOND: dict[str, Beyond] = {
     "mixtral": Beyond("mixtral", next_token, _tokens),
     "densenet": Beyond("densenet", plain_image_class, _images),
     "lstm": Beyond("Recurrent", plain_next_token, _tokens),
-    "diffusion": Beyond("Denoiser", denoising, _noise),
+    "diffusion": Beyond("Denoiser", denoising, _noise, lambda batch: (batch[0], batch[2])),
     "llama": Beyond("llama", next_token, _tokens),
     "gpt2": Beyond("gpt2", next_token, _tokens),
+    "attention": Beyond("LongAttention", regression, _vectors, sizes=LONG_SIZES),
 }
 """By the name of the target."""
 

@@ -254,6 +254,26 @@ class Recurrent(nn.Module):
         return logits
 
 
+class LongAttention(nn.Module):
+    """Attention written out over a long sequence: the scores of all pairs of tokens are one tensor."""
+
+    def __init__(self, size: BeyondSize, heads: int = 4) -> None:
+        super().__init__()
+        width = size.width
+        self.heads = heads
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(size.depth))
+        self.qkv = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(size.depth))
+        self.out = nn.ModuleList(nn.Linear(width, width) for _ in range(size.depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the tokens after all layers."""
+        for norm, qkv, out in zip(self.norms, self.qkv, self.out, strict=True):
+            q, k, v = qkv(norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+            scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+            x = x + out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return x
+
+
 class TimeMix(nn.Module):
     """A linear recurrence with a decay for each channel, as in RWKV: one step after the other."""
 

@@ -30,3 +30,9 @@ BEYOND_SIZES = {
     "tiny": BeyondSize(batch=4, width=16, depth=2, length=12, image=32),
     "cpu": BeyondSize(batch=8, width=128, depth=4, length=128, image=64, vocabulary=4096),
 }
+
+LONG_SIZES = {
+    "tiny": BeyondSize(batch=1, width=16, depth=2, length=48, image=0),
+    "cpu": BeyondSize(batch=1, width=256, depth=2, length=4096, image=0),
+}
+"""Of one long sequence."""

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from peakfold.errors import UsageError
-from peakfold.workloads.beyond import BEYOND, make
-from peakfold.workloads.beyond_sizes import BEYOND_SIZES
+from peakfold.workloads.beyond import BEYOND, Inputs, make
 from peakfold.workloads.losses import LOSSES, make_batch
 from peakfold.workloads.sizes import SIZES, ResNetSize
 from peakfold.workloads.target import Target
@@ -47,8 +46,9 @@ def build(
     batch: int | None = None,
     seed: int = 0,
     dtype: torch.dtype | None = None,
+    inference: bool = False,
 ) -> Target:
-    """The training step of a workload, in train mode.
+    """The training step of a workload, in train mode; or its inference, in eval mode.
 
     Args:
         name: one of ``NAMES`` or ``BEYOND_NAMES``; ``bert_sdpa`` is ``bert`` with fused attention.
@@ -59,6 +59,7 @@ def build(
         device: a device of torch; ``"meta"`` makes no storage at all. The numbers are drawn on the CPU.
         batch: samples in the batch; None is the size's own.
         seed: of weights and batch. Torch's global random state stays as it was.
+        inference: the model alone on what it takes of the batch, without a loss.
         dtype: of parameters and images; None is float32, bfloat16 for ``paper`` of ``gptneo`` and ``btlm``.
 
     Raises:
@@ -71,7 +72,8 @@ def build(
     """
     if name in BEYOND:
         _check_plain(name, dropout, attention)
-        return _beyond(name, size, optimizer, device, batch, seed, dtype or torch.float32)
+        target = _beyond(name, size, optimizer, device, batch, seed, dtype or torch.float32)
+        return _inference(target, BEYOND[name].inputs) if inference else target
     spec = _choose("size", size, _choose("workload", name, SIZES))
     make_optimizer = _choose("optimizer", optimizer, OPTIMIZERS)
     attention = _attention(name, attention)
@@ -86,14 +88,21 @@ def build(
         model: nn.Module = models.make_model(name, spec, dropout, attention).to(device, dtype)
         inputs, labels = make_batch(spec, batch or spec.batch, dtype)
     data = (inputs.to(device), labels.to(device))
-    return Target(model.train(), LOSSES[name], make_optimizer(model.parameters()), data)
+    target = Target(model.train(), LOSSES[name], make_optimizer(model.parameters()), data)
+    return _inference(target, lambda given: given[:1]) if inference else target
+
+
+def _inference(target: Target, inputs: Callable[[tuple[torch.Tensor, ...]], Inputs]) -> Target:
+    assert isinstance(target.batch, tuple)
+    tensors = tuple(leaf for leaf in target.batch if isinstance(leaf, torch.Tensor))
+    return Target(target.model.eval(), None, None, inputs(tensors))
 
 
 def _beyond(
     name: str, size: str, optimizer: str, device: str, batch: int | None, seed: int, dtype: torch.dtype
 ) -> Target:
     """The training step of a model beyond the seven."""
-    chosen = _choose("size", size, BEYOND_SIZES)
+    chosen = _choose("size", size, BEYOND[name].sizes)
     make_optimizer = _choose("optimizer", optimizer, OPTIMIZERS)
     _check_numbers(0.0, batch)
     _check_device(device)

@@ -30,6 +30,7 @@ class Options(TypedDict, total=False):
     attention: str | None
     device: str | None
     batch: int | None
+    inference: bool | None
     dtype: torch.dtype | None
 
 
@@ -38,8 +39,8 @@ def load_target(target: str, *, seed: int = 0, **options: Unpack[Options]) -> Ta
 
     Args:
         target: a workload's name, or ``path/to/file.py:function``. The function returns
-            (model, loss_fn, optimizer or None, batch) or a ``Target``; its file's folder is importable, as
-            it is for a script.
+            (model, loss_fn, optimizer or None, batch) or a ``Target``; loss_fn is None for inference. Its
+            file's folder is importable, as it is for a script.
         seed: torch's seed for the weights and the batch.
         options: arguments of ``build``. A function in a file is called with those that are given, and
             must have parameters of their names.
@@ -164,8 +165,10 @@ def _as_target(result: object, where: str) -> Target:
     model, loss_fn, optimizer, batch = result
     if not isinstance(model, nn.Module):
         raise _other(where, f"{_kind(model)} as model", "a torch.nn.Module")
-    if not callable(loss_fn):
+    if loss_fn is not None and not callable(loss_fn):
         raise _other(where, f"{_kind(loss_fn)} as loss_fn", "a function loss_fn(model, *batch)")
+    if loss_fn is None and optimizer is not None:
+        raise _other(where, "an optimizer without loss_fn", "a loss to train with, or no optimizer")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise _other(where, f"{_kind(optimizer)} as optimizer", "a torch.optim.Optimizer or None")
     if isinstance(batch, Mapping):

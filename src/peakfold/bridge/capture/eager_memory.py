@@ -100,7 +100,7 @@ class EagerMemory:
 
 def eager_memory(
     model: torch.nn.Module,
-    loss_fn: Callable[..., object],
+    loss_fn: Callable[..., object] | None,
     optimizer: torch.optim.Optimizer | None,
     batch: object,
     *,
@@ -110,7 +110,7 @@ def eager_memory(
 
     Args:
         model: real, fake or on the meta device.
-        loss_fn: as for `capture_step`.
+        loss_fn: as for `capture_step`; None for inference, ``model(*batch)`` without gradients.
         optimizer: whose step ends the loop; None leaves gradients.
         batch: as for `capture_step`.
         workspace: hidden bytes of an operator run; `hidden.measured` where operators were profiled.
@@ -131,6 +131,11 @@ def eager_memory(
         for context in (module.swapped(), asked, places.following(), mode, watch):
             stack.enter_context(context)
         args, kwargs = batches.unflatten(leaves, flat.tree)
+        if loss_fn is None:
+            with torch.no_grad():
+                results = model(*args, **kwargs)
+            del args, kwargs, results
+            return watch.result()
         result = loss_fn(model, *args, **kwargs)
         loss = result[0] if isinstance(result, tuple) else result
         assert isinstance(loss, torch.Tensor)
