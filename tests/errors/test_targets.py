@@ -169,6 +169,11 @@ def test_function_does_not_take_the_option(write):
         ("None", "(model, loss_fn, optimizer, batch)", "an object of type NoneType"),
         ("1, 2, 3", "(model, loss_fn, optimizer, batch)", "3 values"),
         ("3, print, None, ()", "a torch.nn.Module", "an object of type int as model"),
+        (
+            "m, None, torch.optim.SGD(m.parameters()), ()",
+            "a loss to train with, or no optimizer",
+            "an optimizer without loss_fn",
+        ),
         ("m, 3, None, ()", "a function loss_fn(model, *batch)", "an object of type int as loss_fn"),
         ("m, print, 'sgd', ()", "a torch.optim.Optimizer or None", "an object of type str as optimizer"),
         (

@@ -7,6 +7,8 @@ from tests.torch.capture_support import equal_steps
 import peakfold
 from peakfold.bridge.capture import capture_step
 from peakfold.errors import CaptureError, UsageError
+from peakfold.pipeline.api import optimize_target
+from peakfold.pipeline.request import request
 from peakfold.workloads import BEYOND_NAMES, NAMES, build, load_target
 
 pytest.importorskip("transformers", reason="the models are those of transformers")
@@ -34,6 +36,23 @@ def test_optimized_for_memory_and_verified(name):
     step = peakfold.optimize_step(*target, latency=10.0, iterations=10, time_budget=1)
     assert step.report.equal.bit_equal
     assert step.report.optimized.peak_bytes <= step.report.eager.peak_bytes
+
+
+@pytest.mark.parametrize("name", ["t5", "attention", "unet"])
+def test_inference_is_a_target(name):
+    target = build(name, "tiny", inference=True)
+    assert (target.loss_fn, target.optimizer, target.model.training) == (None, None, False)
+    asked = request(None, "10", 60, 5, 0, "eager", True)
+    report = optimize_target(target, asked).report
+    assert report.equal.bit_equal
+    predicted = report.timelines.before
+    assert predicted is not None
+    assert abs(predicted.peak_bytes / report.eager.peak_bytes - 1) < 0.01
+
+
+def test_inference_has_no_loss():
+    with pytest.raises(UsageError, match="the target is inference"):
+        build("attention", "tiny", inference=True).loss()
 
 
 def test_names_are_not_taken_twice():
