@@ -118,14 +118,18 @@ def _of_axis(
 def _first(
     ground: Ground, hot: Set[Value], component: Component, allowed: Mapping[int, int], source: Source
 ) -> Iterator[Candidate]:
-    """The region grown inside some nodes from the largest tensor that they make along an axis."""
+    """The regions grown inside some nodes from the largest tensor that they make along an axis.
+
+    Scores of queries and keys of one sequence have the axis twice; they are split along either.
+    """
     graph = ground.graph
     members = [v for v in component.members if v[0].node in allowed and not allowed[v[0].node]]
     if members:
         largest = max(members, key=lambda v: (graph.nbytes(v[0]), -v[0].node))
-        made = _grown(ground, hot, component, allowed, largest, source)
-        if made is not None:
-            yield made
+        for anchor in (v for v in members if v[0] == largest[0]):
+            made = _grown(ground, hot, component, allowed, anchor, source)
+            if made is not None:
+                yield made
 
 
 def _hot_members(graph: Graph, hot: Set[Value], component: Component) -> list[Vertex]:
