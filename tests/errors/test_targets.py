@@ -81,7 +81,7 @@ def test_unknown_name():
         "target: unknown target\n"
         "  expected: path/to/file.py:function, or a workload: resnet50, bert, bert_sdpa, vit, unet, unetpp, "
         "gptneo, btlm, t5, swin, convnext, segformer, whisper, mamba, rwkv, moe, moe_dense, mixtral, "
-        "densenet, lstm, diffusion, llama, gpt2\n"
+        "densenet, lstm, diffusion, llama, gpt2, attention\n"
         "  got: 'resnet5'\n"
         "  next: did you mean 'resnet50'?"
     )
