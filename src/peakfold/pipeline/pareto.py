@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from peakfold.cost.costs import Costs
-from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_plan
@@ -26,6 +24,8 @@ from peakfold.report.units import bytes_text
 
 TIMES = (1.0, 1.05, 1.1, 1.35)
 """Times, over the plan that drops nothing, at which the least bytes are searched."""
+ALONE = 40
+"""Budgets for which one search plans where nothing is split."""
 MEASURED = 8
 """Points of a front that are measured."""
 
@@ -114,35 +114,39 @@ def _searched(
     asked: Request,
     progress: Progress,
 ) -> tuple[Archive, int]:
-    """Search at a few times, all into one archive; Ctrl-C ends it with what was found."""
-    archive, states = Archive(), 0
+    """Search the whole front at once; Ctrl-C ends it with what was found."""
+    times = [ratio * seconds for ratio in TIMES]
     with postponed() as ctrl_c:
-        for count, ratio in enumerate(TIMES):
+
+        def tell(state: planner.Progress) -> None:
+            least = bytes_text(state.peak_bytes) if state.peak_bytes is not None else "none yet"
+            progress("search", state.share, f"at {TIMES[-1]:g}x time: {least}")
             if ctrl_c.pressed:
-                break
+                raise KeyboardInterrupt
 
-            def tell(state: planner.Progress, done: int = count) -> None:
-                least = bytes_text(state.peak_bytes) if state.peak_bytes is not None else "none yet"
-                progress("search", (done + state.share) / len(TIMES), f"at {TIMES[done]:g}x time: {least}")
-                if ctrl_c.pressed:
-                    raise KeyboardInterrupt
-
-            search = partial(joint.optimize, costs_of=costs_of) if asked.fission else planner.optimize
-            try:
-                found = search(
-                    graph,
-                    costs,
-                    latency=ratio * seconds,
-                    time_budget=asked.time_budget / len(TIMES),
-                    iterations=asked.iterations,
-                    seed=asked.seed,
-                    progress=tell,
-                )
-            except InfeasibleError:
-                continue
-            states += found.states
-            archive.add(*found.front, found.point)
-    return archive, states
+        if asked.fission:
+            return joint.optimize_front(
+                graph,
+                costs,
+                costs_of,
+                times=times,
+                time_budget=asked.time_budget,
+                iterations=asked.iterations,
+                seed=asked.seed,
+                progress=tell,
+            )
+        found = planner.optimize_front(
+            graph,
+            costs,
+            count=ALONE,
+            time_budget=asked.time_budget,
+            iterations=asked.iterations,
+            seed=asked.seed,
+            progress=tell,
+        )
+        archive = Archive()
+        archive.add(*(point for point in found.points if point is not None))
+        return archive, found.states
 
 
 def _spread(count: int, most: int) -> list[int]:

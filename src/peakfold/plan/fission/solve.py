@@ -24,6 +24,7 @@ from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned, wi
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.bound import peak_bound
+from peakfold.plan.schedule.found import Point, front_of
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.simulate import simulate_tables
@@ -34,6 +35,8 @@ NESTED = 3
 """Points of a body that the one around it chooses from."""
 PRICES = 6
 """Prices of a byte that are tried."""
+SPREAD = 8
+"""Budgets of a whole front."""
 SHARE = 0.5
 """Of the time, for the fronts of bodies."""
 
@@ -62,12 +65,14 @@ class Solved:
         peak_bytes: predicted most bytes at once.
         seconds: predicted time of one step.
         states: number of plans that were decoded.
+        front: plans met on the way that no other beats in both.
     """
 
     plan: Plan
     peak_bytes: int
     seconds: float
     states: int
+    front: tuple[Point, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,33 +126,64 @@ class Solver:
             PlanError: a region is none.
             InfeasibleError: no plan within the limits was found.
         """
-        derived = derive(self.prepared, regions, self.axes) if regions else Derived(self.graph, {})
-        share = self.effort.time_budget * SHARE / max(len(derived.bodies), 1)
-        fronts = {ident: self.front(body, share) for ident, body in derived.bodies.items()}
+        derived, fronts = self._derived(regions)
         goal = Goal(memory, latency)
         best: _Tried | None = None
+        points: list[Point] = []
         failed: InfeasibleError | None = None
-        for picked in _picks(fronts, PRICES):
+        picks = list(_picks(fronts, PRICES))
+        for picked in picks:
             try:
-                tried = self._outer(derived, fronts, picked, goal)
+                tried = self._outer(derived, fronts, picked, goal, len(picks))
             except InfeasibleError as error:
                 if failed is None or error.lowest_peak_bytes < failed.lowest_peak_bytes:
                     failed = error
                 continue
+            points += tried.front
             best = tried if best is None or _score(goal, tried) < _score(goal, best) else best
         if best is None:
             assert failed is not None
             raise failed
-        return Solved(
-            plan=replace(
-                best.plan,
-                graph=self.graph.digest,
-                regions=tuple(choice.region for choice in best.picked.values()),
-            ),
-            peak_bytes=best.peak,
-            seconds=best.seconds,
-            states=self.states,
-        )
+        point = Point(best.peak, best.seconds, self._whole(best.plan, best.picked))
+        return Solved(point.plan, best.peak, best.seconds, self.states, front_of([*points, point]))
+
+    def spread(self, regions: Sequence[Region], count: int = SPREAD) -> tuple[Point, ...]:
+        """Return plans with these regions from the fastest to the smallest; see `solve`.
+
+        Args:
+            regions: of the prepared graph.
+            count: budgets for which the outer graph is planned with each choice of bodies.
+
+        Raises:
+            PlanError: a region is none.
+        """
+        derived, fronts = self._derived(regions)
+        points: list[Point] = []
+        picks = list(_picks(fronts, PRICES))
+        for picked in picks:
+            found = planner.optimize_front(
+                derived.graph,
+                _priced(derived.graph, self._outer_costs(derived), picked),
+                count=count,
+                time_budget=self.effort.time_budget * (1 - SHARE) / len(picks),
+                iterations=self.effort.iterations,
+                seed=self.effort.seed,
+            )
+            self.states += found.states
+            points += (
+                replace(one, plan=self._whole(one.plan, picked)) for one in found.points if one is not None
+            )
+        return front_of(points)
+
+    def _derived(self, regions: Sequence[Region]) -> tuple[Derived, dict[int, tuple[Choice, ...]]]:
+        derived = derive(self.prepared, regions, self.axes) if regions else Derived(self.graph, {})
+        share = self.effort.time_budget * SHARE / max(len(derived.bodies), 1)
+        return derived, {ident: self.front(body, share) for ident, body in derived.bodies.items()}
+
+    def _whole(self, outer: Plan, picked: Mapping[int, Choice]) -> Plan:
+        """Return the plan of the graph as captured: that of the outer graph, and those of the bodies."""
+        regions = tuple(choice.region for choice in picked.values())
+        return replace(outer, graph=self.graph.digest, regions=regions)
 
     def nest(self, plan: Plan) -> Nest:
         """Return what a plan for the graph comes to, step by step."""
@@ -210,6 +246,7 @@ class Solver:
         fronts: Mapping[int, tuple[Choice, ...]],
         picked: Mapping[int, Choice],
         goal: Goal,
+        among: int,
     ) -> "_Tried":
         """Plan the outer graph with a choice for each body; then let each body take what is left free."""
         costs = _priced(derived.graph, self._outer_costs(derived), picked)
@@ -218,7 +255,7 @@ class Solver:
             costs,
             memory=goal.memory,
             latency=goal.latency,
-            time_budget=self.effort.time_budget * (1 - SHARE) / PRICES,
+            time_budget=self.effort.time_budget * (1 - SHARE) / among,
             iterations=self.effort.iterations,
             seed=self.effort.seed,
         )
@@ -238,7 +275,8 @@ class Solver:
         costs = _priced(derived.graph, self._outer_costs(derived), taken)
         tables = tabulate(derived.graph, costs)
         timeline = simulate_tables(tables, lower_tables(tables, found.plan), costs.link)
-        return _Tried(found.plan, taken, timeline.peak, timeline.seconds)
+        met = tuple(replace(one, plan=self._whole(one.plan, picked)) for one in found.front)
+        return _Tried(found.plan, taken, timeline.peak, timeline.seconds, met)
 
     def _outer_costs(self, derived: Derived) -> Costs:
         return self.costs_of(derived.graph)
@@ -250,6 +288,7 @@ class _Tried:
     picked: Mapping[int, Choice]
     peak: int
     seconds: float
+    front: tuple[Point, ...]
 
 
 def _score(goal: Goal, tried: _Tried) -> tuple[float, float]:

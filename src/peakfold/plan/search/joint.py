@@ -8,8 +8,8 @@ no state's neighbours are all looked at before the next state is.
 
 import heapq
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 
@@ -38,6 +38,10 @@ WIDE = (4, 2, 8, 16)
 """Parts that the widest regions are tried with first."""
 OVER = 4.0
 """Eager steps that a budget's worth of bytes above the budget costs."""
+ALONE = 16
+"""Budgets for which the graph is planned with nothing split, where a whole front is searched."""
+POLISH = 0.4
+"""Of the time, for planning what is best at each time once more, and that time alone."""
 
 
 @dataclass
@@ -52,6 +56,8 @@ class Joint:
         iterations: proposals of each search of one graph; then ``STATES`` states are looked at.
         seed: of the random stream.
         progress: called after each state.
+        times: seconds at which bytes are to be least, where a whole front is searched; the goal is then
+            only what progress tells of.
     """
 
     graph: Graph
@@ -61,6 +67,7 @@ class Joint:
     iterations: int | None = None
     seed: int = 0
     progress: Callable[[Progress], None] | None = None
+    times: tuple[float, ...] = ()
     archive: Archive = field(default_factory=Archive)
     refused: list[InfeasibleError] = field(default_factory=list)
     states: int = 0
@@ -73,11 +80,7 @@ class Joint:
         """
         self.began = time.monotonic()
         first = self._unsplit()
-        reason: StopReason = "time" if self.iterations is None else "iterations"
-        try:
-            reason = self._split() or reason
-        except KeyboardInterrupt:
-            reason = "interrupted"
+        reason = self._searched()
         best = self.archive.best(self.goal)
         if best is None:
             raise min(self.refused, key=lambda error: error.lowest_peak_bytes)
@@ -91,6 +94,43 @@ class Joint:
             front=self.archive.front,
             elapsed=time.monotonic() - self.began,
         )
+
+    def run_front(self) -> Archive:
+        """Search until time or states are spent, or it is interrupted; return the best at every time."""
+        self.began = time.monotonic()
+        found = planner.optimize_front(
+            self.graph,
+            self.costs_of(self.graph),
+            count=ALONE,
+            time_budget=FIRST * self.time_budget,
+            iterations=self.iterations,
+            seed=self.seed,
+        )
+        self.states += found.states
+        self.archive.add(*(point for point in found.points if point is not None))
+        self._searched()
+        return self.archive
+
+    def _searched(self) -> StopReason:
+        reason: StopReason = "time" if self.iterations is None else "iterations"
+        try:
+            reason = self._split() or reason
+            self._polish()
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        return reason
+
+    def _polish(self) -> None:
+        """Plan the regions that are best at each time once more, for that time alone."""
+        for at, seconds in enumerate(self.times):
+            goal = Goal(None, seconds)
+            best = self.archive.best(goal)
+            left = (self.began + self.time_budget - time.monotonic()) / (len(self.times) - at)
+            if best is None or (self.iterations is None and left <= 0):
+                continue
+            self.solver.effort = replace(self.solver.effort, time_budget=max(left, 0.0))
+            self.archive.add(*self.solver.solve(best.plan.regions, latency=seconds).front)
+            self._tell(STATES)
 
     def _unsplit(self) -> int:
         """Plan without regions; return the bound that is proved for such plans."""
@@ -115,6 +155,7 @@ class Joint:
 
     def _split(self) -> StopReason | None:
         each = min(EACH, (1 - FIRST) * self.time_budget / STATES)
+        explored = self.time_budget * (1 - POLISH if self.times else 1)
         self.solver = Solver(self.graph, self.costs_of, Effort(each, self.iterations, self.seed))
         self.tree = tree_of(self.solver.prepared, self.costs_of(self.solver.prepared))
         self.eager = sum(self.costs_of(self.graph).seconds.values())
@@ -127,7 +168,7 @@ class Joint:
         for turn in range(STATES if self.iterations is not None else STATES * 40):
             if not queue:
                 return "converged"
-            if self.iterations is None and time.monotonic() - self.began >= self.time_budget:
+            if self.iterations is None and time.monotonic() - self.began >= explored:
                 return "time"
             *_, state = heapq.heappop(queue)
             if state.code in seen:
@@ -172,6 +213,8 @@ class Joint:
         """Plan a state; return its worth, None where its regions cannot be split."""
         try:
             regions = regions_of(self.solver.prepared, self.tree, state.parts, self.solver.axes)
+            if self.times:
+                return self._worth(self.solver.spread(regions))
             found = self.solver.solve(regions, memory=self.goal.memory, latency=self.goal.latency)
         except PlanError:
             return None
@@ -181,10 +224,23 @@ class Joint:
             return OVER * self.eager * (1 + max(over, 0) / max(self.goal.memory or 1, 1))
         finally:
             self.states += 1
-        self.archive.add(Point(found.peak_bytes, found.seconds, found.plan))
+        self.archive.add(*found.front)
         if self.goal.by_bytes:
             return found.peak_bytes / max(_held(self.graph), 1) * self.eager
         return found.seconds
+
+    def _worth(self, points: Sequence[Point]) -> float:
+        """Keep a state's front; return what it comes to over all times, in bytes."""
+        self.archive.add(*points)
+        within = [[one.peak_bytes for one in points if one.seconds <= seconds] for seconds in self.times]
+        most = max(one.peak_bytes for one in self.archive.front)
+        mean = sum(min(peaks, default=most) for peaks in within) / len(within)
+        return mean / max(_held(self.graph), 1) * self.eager
+
+    @property
+    def looked_at(self) -> int:
+        """States and plans of them that were looked at."""
+        return self.states + self.solver.states
 
     def _tell(self, turn: int) -> None:
         if self.progress is None:
@@ -193,7 +249,7 @@ class Joint:
         elapsed = time.monotonic() - self.began
         share = turn / STATES if self.iterations is not None else elapsed / max(self.time_budget, 1e-9)
         peak, seconds = (None, None) if best is None else (best.peak_bytes, best.seconds)
-        self.progress(Progress(self.states + self.solver.states, elapsed, min(share, 1.0), peak, seconds))
+        self.progress(Progress(self.looked_at, elapsed, min(share, 1.0), peak, seconds))
 
 
 def _held(graph: Graph) -> int:
@@ -234,3 +290,36 @@ def optimize(
         return costs if one.digest == graph.digest else costs_of(one)
 
     return Joint(graph, known, Goal(memory, latency), time_budget, iterations, seed, progress).run()
+
+
+def optimize_front(
+    graph: Graph,
+    costs: Costs,
+    costs_of: CostsOf,
+    *,
+    times: Sequence[float],
+    time_budget: float = 60.0,
+    iterations: int | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[Archive, int]:
+    """Find the plans of least bytes at every time, in one search; return them, and how many were looked at.
+
+    Args:
+        graph: the program as captured.
+        costs: of its nodes.
+        costs_of: gives the costs of the graphs that regions make.
+        times: seconds at which bytes matter most, in rising order.
+        time_budget: seconds after which the search stops.
+        iterations: proposals of each search of one graph; the result then depends on the seed only.
+        seed: of the random stream.
+        progress: called after each state; a KeyboardInterrupt from it ends the search.
+    """
+
+    def known(one: Graph) -> Costs:
+        return costs if one.digest == graph.digest else costs_of(one)
+
+    goal = Goal(None, times[-1])
+    search = Joint(graph, known, goal, time_budget, iterations, seed, progress, tuple(times))
+    archive = search.run_front()
+    return archive, search.looked_at
