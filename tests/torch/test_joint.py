@@ -9,7 +9,8 @@ from peakfold.errors import InfeasibleError
 from peakfold.pipeline.api import optimize_target
 from peakfold.pipeline.request import request
 from peakfold.pipeline.task import Task
-from peakfold.plan.search.joint import Joint, optimize
+from peakfold.plan.fission.solve import Solver
+from peakfold.plan.search.joint import Joint, optimize, optimize_front
 from peakfold.workloads.load import load_target
 
 
@@ -64,11 +65,27 @@ def test_the_same_search_finds_the_same_front():
     assert searched().front == searched().front
 
 
+def test_a_whole_front_says_what_its_plans_come_to():
+    graph = Task(*mlp()).capture().graph
+    plain = sum(costs_of(graph).seconds.values())
+    times = [ratio * plain for ratio in (1.0, 1.1, 1.5)]
+    found = [
+        optimize_front(graph, costs_of(graph), costs_of, times=times, iterations=60)[0].front
+        for _ in range(2)
+    ]
+    assert found[0] == found[1]
+    assert any(point.plan.regions for point in found[0])
+    for point in found[0]:
+        line = Solver(graph, costs_of).nest(point.plan).timeline
+        assert line.peak == point.peak_bytes
+        assert line.seconds == pytest.approx(point.seconds, rel=1e-9)
+
+
+def costs_of(graph):
+    return estimate(graph, "rtx3090")
+
+
 def searched():
     """What the search itself finds for a small step, with no plan kept from before."""
     graph = Task(*mlp()).capture().graph
-
-    def costs_of(one):
-        return estimate(one, "rtx3090")
-
     return optimize(graph, costs_of(graph), costs_of, latency=1.0, iterations=60)
