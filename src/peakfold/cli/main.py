@@ -101,6 +101,12 @@ FissionOf = Annotated[
 InferenceOf = Annotated[
     bool, typer.Option("--inference", help="The model alone, without loss, gradients and update.")
 ]
+RoundingOf = Annotated[
+    bool,
+    typer.Option(
+        "--rounding/--no-rounding", help="Also rewrite where that is faster and sums round otherwise."
+    ),
+]
 OutOf = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
 ]
@@ -138,6 +144,7 @@ def optimize(
     offload: OffloadOf = None,
     host_memory: HostMemoryOf = None,
     fission: FissionOf = False,
+    rounding: RoundingOf = False,
     out: OutOf = None,
     json: JsonOf = None,
 ) -> None:
@@ -145,6 +152,7 @@ def optimize(
     chosen = _chosen(target, size, optimizer, device, seed, rng, inference)
     chosen |= {} if rewrite else {"rewrite": "no"}
     chosen |= _host(offload, host_memory) | ({"fission": "yes"} if fission else {})
+    chosen |= {"rounding": "yes"} if rounding else {}
     text = None if plan is None else calls.read_plan(plan)
     limits = (memory, latency, time_budget, iterations)
     _optimize(chosen, limits, text, Output(json, out))
@@ -371,6 +379,7 @@ def _run(chosen: dict[str, str], limits: Limits, plan: str | None, output: Outpu
         offload=chosen.get("offload"),
         host_memory=chosen.get("host_memory"),
         fission=chosen.get("fission") == "yes",
+        rounding=chosen.get("rounding") == "yes",
     )
     with Reporter(output.progress) as progress, output.alone():
         report = calls.optimize(chosen, asked, progress)

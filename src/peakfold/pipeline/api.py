@@ -41,6 +41,7 @@ def optimize_step(
     offload: str | None = None,
     host_memory: str | float | None = None,
     fission: bool = False,
+    rounding: bool = False,
     progress: Progress = silent,
 ) -> Step:
     """Return a step that replaces ``loss.backward(); optimizer.step(); optimizer.zero_grad()``.
@@ -67,6 +68,8 @@ def optimize_step(
         host_memory: most bytes there; None for what is free.
         fission: do regions in parts where that pays. A sum over parts rounds otherwise than a whole one:
             the result is then held to float64, and to twice eager's own rounding, not to every bit.
+        rounding: also use rewrites after which sums are rounded in another order, where they are faster as
+            measured; results are then held to float64 (1e-9) and to twice eager's own error.
         progress: told where the work is.
 
     Raises:
@@ -86,7 +89,7 @@ def optimize_step(
     """
     name = type(model).__name__
     limits = (memory, latency, time_budget, iterations, seed, rng, verify)
-    where = (None, name, rewrite, offload, host_memory, fission)
+    where = (None, name, rewrite, offload, host_memory, fission, rounding)
     asked = request(*limits, _device(model), *where)
     task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm)
     return _checked(optimize(task, asked, progress))
@@ -106,6 +109,7 @@ def optimize_inference(
     offload: str | None = None,
     host_memory: str | float | None = None,
     fission: bool = False,
+    rounding: bool = False,
     progress: Progress = silent,
 ) -> Step:
     """Return a function that computes ``module(*inputs)`` without gradients, within a budget.
@@ -123,6 +127,7 @@ def optimize_inference(
         offload: as in `optimize_step`.
         host_memory: as in `optimize_step`.
         fission: as in `optimize_step`.
+        rounding: as in `optimize_step`.
         progress: told where the work is.
 
     Raises:
@@ -135,7 +140,7 @@ def optimize_inference(
     """
     name = type(module).__name__
     limits = (memory, latency, time_budget, iterations, seed, "eager", verify)
-    where = (None, name, rewrite, offload, host_memory, fission)
+    where = (None, name, rewrite, offload, host_memory, fission, rounding)
     asked = request(*limits, _device(module), *where)
     return _checked(optimize(Task(module, None, None, inputs), asked, progress))
 

@@ -14,14 +14,15 @@ from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Observed
 from peakfold.cost import roofline
 from peakfold.cost.costs import Costs
-from peakfold.errors import InfeasibleError, NotEqualError, UsageError
+from peakfold.errors import InfeasibleError, NotEqualError, PlanError, UsageError
 from peakfold.graph.rewrite.simplify import simplified
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import parse_plan, print_graph, print_plan
 from peakfold.options import Options, from_environment
-from peakfold.pipeline import arena, host, proof_cache, prove
+from peakfold.pipeline import arena, host, proof_cache, prove, rewriting
 from peakfold.pipeline.before import timeline_before
+from peakfold.pipeline.carry import Carrier
 from peakfold.pipeline.machine import environment, free_bytes
 from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.pricing import priced
@@ -123,9 +124,9 @@ def optimize(task: Task, asked: Request, progress: Progress = silent) -> Outcome
         return _optimize(task, asked, progress)
 
 
-def _optimize(task: Task, asked: Request, progress: Progress) -> Outcome:
+def _optimize(task: Task, asked: Request, progress: Progress, notes: tuple[str, ...] = ()) -> Outcome:
     options = from_environment()
-    run = _Run(task, asked, options, Stages(progress, options.dump))
+    run = _Run(task, asked, options, Stages(progress, options.dump), list(notes))
     captured = _capture(run)
     costs = _costs(run, captured.graph)
     plain = run.program(captured, costs, Plan(captured.graph.digest), None)
@@ -135,6 +136,9 @@ def _optimize(task: Task, asked: Request, progress: Progress) -> Outcome:
     budget = _budget(run, eager, plain)
     facts = Facts(asked, captured, costs, before, eager, budget, plain.timeline.resident)
     found = _within(run, facts, plain, seen)
+    if run.task.rounds and found.equality.ok is False:
+        why = f"rewriting with other rounding was not kept: an error of {found.equality.max_error}"
+        return _optimize(task, replace(asked, rounding=False), progress, (why,))
     return _outcome(run, found)
 
 
@@ -149,6 +153,13 @@ def _rewritten(
     run: _Run, captured: Captured, costs: Costs, plain: Program
 ) -> tuple[Captured, Costs, Program]:
     """Return the rewritten program where it takes neither more bytes nor more time, else the given one."""
+    simple = _simplified(run, captured, costs, plain)
+    return _rounded(run, captured.graph, *simple) if run.asked.rounding else simple
+
+
+def _simplified(
+    run: _Run, captured: Captured, costs: Costs, plain: Program
+) -> tuple[Captured, Costs, Program]:
     given = (captured, costs, plain)
     for_captured = run.asked.plan is not None and captured.graph.digest in run.asked.plan
     if not run.asked.rewrite or for_captured:
@@ -164,6 +175,36 @@ def _rewritten(
         return given
     run.task = replace(run.task, rewriter=simplified)
     run.stages.dump("rewritten.txt", print_graph(graph))
+    return captured, costs, found
+
+
+def _rounded(
+    run: _Run, original: Graph, captured: Captured, costs: Costs, plain: Program
+) -> tuple[Captured, Costs, Program]:
+    """Return the program after rewrites that round otherwise, where it is faster and takes no more bytes."""
+    given = (captured, costs, plain)
+    with run.stages("rewrite"):
+        made = rewriting.rounded(captured.graph, run.asked, run.options)
+    run.stages.dump("rewriting.json", made.account)
+    graph = made.found.graph
+    if not made.found.steps:
+        run.notes.append("no rewrite that rounds otherwise was faster")
+        return given
+    captured = replace(captured, graph=graph)
+    costs = _costs(run, graph)
+    found = run.program(captured, costs, Plan(graph.digest), None)
+    if not rewriting.saves(plain, found):
+        run.notes.append("rewriting was not kept: the simulated program takes more bytes, or as many seconds")
+        return given
+    if run.runnable and run.asked.verify:
+        with run.stages("verify", "timing what was rewritten"):
+            faster, note = rewriting.is_faster(run.task, plain, found)
+        run.notes.append(note)
+        if not faster:
+            return given
+    run.notes += made.notes
+    run.task = replace(run.task, rewriter=Carrier(original, graph), rounds=True)
+    run.stages.dump("rounded.txt", print_graph(graph))
     return captured, costs, found
 
 
@@ -483,7 +524,10 @@ def _served_below(run: _Run, program: Program, task: Task) -> Compiled | None:
     """Return the same plan for a smaller shape in the same arena, unsearched; None where it cannot be."""
     if program.layout is None or not program.in_arena:
         return None
-    captured = task.capture()
+    try:
+        captured = task.capture()
+    except PlanError:
+        return None
     plan = transfer(program.plan, program.captured.graph, captured.graph)
     if plan is None:
         return None
@@ -519,7 +563,8 @@ def _step(run: _Run, program: Program, report: Report) -> Step:
         if below is not None:
             return below
         asked = replace(run.asked, verify=False, plan=None)
-        again = optimize(task.with_batch(batch), asked)
+        plain = replace(task, rewriter=None, rounds=False) if task.rounds else task
+        again = optimize(plain.with_batch(batch), asked)
         assert again.step is not None
         return again.step.compiled
 

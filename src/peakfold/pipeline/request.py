@@ -32,6 +32,7 @@ class Request:
         offload: where values may wait outside the device: ``"none"``, ``"host"`` for its memory, or a
             folder; None for none on a CPU, where a copy on the same memory saves nothing, and else the host.
         host_memory: most bytes there; None for what is free.
+        rounding: also rewrite where sums are rounded in another order, and that is faster.
         fission: split regions into parts where that pays; sums over parts round otherwise than whole ones.
     """
 
@@ -49,6 +50,7 @@ class Request:
     offload: str | None = None
     host_memory: int | None = None
     fission: bool = False
+    rounding: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -78,6 +80,7 @@ def request(
     offload: str | None = None,
     host_memory: str | float | None = None,
     fission: bool = False,
+    rounding: bool = False,
 ) -> Request:
     """Return the request that a user's arguments make.
 
@@ -123,6 +126,7 @@ def request(
         offload=offload,
         host_memory=None if host_memory is None else _host_bytes(parse_memory(host_memory)),
         fission=fission,
+        rounding=rounding,
     )
 
 

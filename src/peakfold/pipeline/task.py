@@ -27,6 +27,7 @@ class Task:
         scaler: a gradient scaler around loss and update.
         clip_grad_norm: total norm that gradients are clipped to before the update.
         rewriter: what is done to the captured graph, which computes the same after it; None for nothing.
+        rounds: whether that rounds otherwise than the program as captured.
     """
 
     model: torch.nn.Module
@@ -36,6 +37,7 @@ class Task:
     scaler: torch.amp.GradScaler | None = None
     clip_grad_norm: float | None = None
     rewriter: Callable[[Graph], Graph] | None = None
+    rounds: bool = False
 
     @staticmethod
     def of(target: Target) -> "Task":
@@ -91,4 +93,5 @@ class Task:
         """Return the task on copies of all of it."""
         parts = (self.model, self.loss_fn, self.optimizer, self.scaler, self.batch)
         model, loss_fn, optimizer, scaler, batch = copies(parts)
-        return Task(model, loss_fn, optimizer, batch, scaler, self.clip_grad_norm, self.rewriter)  # type: ignore[arg-type]
+        kept = (self.clip_grad_norm, self.rewriter, self.rounds)
+        return Task(model, loss_fn, optimizer, batch, scaler, *kept)  # type: ignore[arg-type]

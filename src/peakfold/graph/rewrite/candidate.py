@@ -100,7 +100,7 @@ def _made(graph: Graph, match: Match) -> Candidate | Refusal:
         return Refusal("both sides are the same nodes")
     if not all(_may_stand(graph, maker, old, new) for old, new in values.items()):
         return Refusal("shape, dtype or strides would change")
-    new = _named(graph, maker.nodes, values)
+    new = named(graph, maker.nodes, values)
     change = Change(new, values)
     return Candidate(graph, match.rule, match, change, dying(graph, change))
 
@@ -138,7 +138,7 @@ def build(maker: Maker, term: Term, variables: Mapping[str, Value], constants: M
     return write(maker, term.op, args, attrs)
 
 
-def _named(graph: Graph, nodes: list[Node], values: Mapping[Value, Value]) -> tuple[Node, ...]:
+def named(graph: Graph, nodes: Sequence[Node], values: Mapping[Value, Value]) -> tuple[Node, ...]:
     """Give each node that stands for another one its name, so that plans and reports know it."""
     stands = {new.node: old.node for old, new in values.items()}
     taken = {node.name for node in graph.nodes}

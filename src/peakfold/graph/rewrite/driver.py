@@ -57,6 +57,9 @@ class Terms:
     peak: Callable[[Graph], int] = peak
 
 
+LIMITS, TERMS = Limits(), Terms()
+
+
 @dataclass(frozen=True)
 class Applied:
     """One rewrite that was done.
@@ -111,7 +114,7 @@ class _State:
 
 
 def neighbours(
-    graph: Graph, rules: Sequence[Rule], terms: Terms = Terms(), account: Account | None = None
+    graph: Graph, rules: Sequence[Rule], terms: Terms = TERMS, account: Account | None = None
 ) -> Iterator[Candidate]:
     """Yield each rewrite that can be done on a graph, one at a time; nothing is applied yet.
 
@@ -154,10 +157,11 @@ def search(
     rules: Sequence[Rule],
     price: Price,
     *,
-    limits: Limits = Limits(),
-    terms: Terms = Terms(),
+    limits: Limits = LIMITS,
+    terms: Terms = TERMS,
     alpha: float = ALPHA,
     accept: Callable[[Graph], bool] = lambda graph: True,
+    account: Account | None = None,
 ) -> Found:
     """Return the cheapest graph that rules lead to.
 
@@ -170,8 +174,9 @@ def search(
         alpha: a state that costs more than so many times the best is not expanded.
         accept: asked of each graph that would be the best so far: whether its rounding may be what it
             is, say. One that is not accepted is still gone on from.
+        account: one to go on with; a new one where None.
     """
-    account = Account()
+    given, account = account, account or Account()
     seconds = price(graph)
     start = _State(hashed(graph), Ids(), (), seconds, sum(seconds.values()))
     allowed = None if terms.may_raise_peak else terms.peak(graph)
@@ -204,7 +209,8 @@ def search(
             if _is_better(made, best, start.cost, terms.margin):
                 with account.timed("(accept)"):
                     best = made if accept(made.graph) else best
-    account.stop()
+    if given is None:
+        account.stop()
     last = (start.cost, best.cost, stop or "no more states", states, account)
     return Found(best.graph, best.ids, best.steps, *last)
 

@@ -8,43 +8,17 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from peakfold.graph.rewrite.change import Change, Refusal, Rewritten, apply
+from peakfold.graph.rewrite.change import Change, Refusal, Rewritten
 from peakfold.graph.rewrite.liveness import peak
 from peakfold.graph.rewrite.maker import first_free
+from peakfold.graph.rewrite.move import Move
 from peakfold.ir.graph import Arg, Graph, Node, Op, Symbol, Value
 from peakfold.ir.types import TensorType, contiguous_strides, tensor
 
 LAST_INDEX = 2**31
 POOL_GRADIENT = "aten.max_pool2d_with_indices_backward.default"
-
-
-@dataclass(frozen=True)
-class Move:
-    """A rewrite for memory, not done yet.
-
-    Attributes:
-        rule: its name.
-        graph: what it rewrites.
-        change: what it does.
-        keeps_bits: whether results keep every bit.
-    """
-
-    rule: str
-    graph: Graph
-    change: Change
-    keeps_bits: bool = True
-
-    @property
-    def at(self) -> frozenset[tuple[str, int]]:
-        """What it is about: its name with the ids of the nodes that it replaces or changes."""
-        touched = [value.node for value in self.change.values] + [node.id for node in self.change.nodes]
-        return frozenset((self.rule, ident) for ident in touched)
-
-    def apply(self) -> Rewritten | Refusal:
-        """Return the graph after it."""
-        return apply(self.graph, self.change)
 
 
 def memory_moves(graph: Graph) -> Iterator[Move]:
