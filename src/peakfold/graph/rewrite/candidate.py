@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from peakfold.graph.rewrite.change import Change, Refusal, Rewritten, apply
-from peakfold.graph.rewrite.conditions import unmet
+from peakfold.graph.rewrite.conditions import UNSTRETCHED, unmet
 from peakfold.graph.rewrite.infer import CannotInfer, infer
 from peakfold.graph.rewrite.maker import Maker, first_free
 from peakfold.graph.rewrite.match import Match
-from peakfold.graph.rewrite.vocabulary import write
+from peakfold.graph.rewrite.vocabulary import STRETCHING, write
 from peakfold.graph.rule import UNDECIDED, Rule, Term, Var
 from peakfold.ir.graph import Arg, Graph, Input, Node, Value, substitute
 from peakfold.ir.types import TensorType
@@ -100,9 +100,22 @@ def _made(graph: Graph, match: Match) -> Candidate | Refusal:
         return Refusal("both sides are the same nodes")
     if not all(_may_stand(graph, maker, old, new) for old, new in values.items()):
         return Refusal("shape, dtype or strides would change")
+    if _must_not_stretch(match.rule) and _stretches(graph, maker, match.nodes):
+        return Refusal(f"not {UNSTRETCHED}()")
     new = named(graph, maker.nodes, values)
     change = Change(new, values)
     return Candidate(graph, match.rule, match, change, dying(graph, change))
+
+
+def _must_not_stretch(rule: Rule) -> bool:
+    return any(condition.name == UNSTRETCHED for condition in rule.conditions)
+
+
+def _stretches(graph: Graph, maker: Maker, matched: Iterable[int]) -> bool:
+    """Whether a pointwise operator of either side reads tensors of several shapes."""
+    nodes = [*maker.nodes, *(graph.node[ident] for ident in matched)]
+    read = (list(node.inputs) for node in nodes if node.op.name in STRETCHING)
+    return any(len({maker.shape(value) for value in values}) > 1 for values in read)
 
 
 def _may_stand(graph: Graph, maker: Maker, old: Value, new: Value) -> bool:
@@ -135,6 +148,8 @@ def build(maker: Maker, term: Term, variables: Mapping[str, Value], constants: M
         return variables[term.name]
     args = [build(maker, arg, variables, constants) for arg in term.args]
     attrs = {name: constants[value] if isinstance(value, str) else value for name, value in term.attrs}
+    if term.output:
+        attrs["output"] = term.output
     return write(maker, term.op, args, attrs)
 
 

@@ -7,36 +7,54 @@ from peakfold.graph.rule import Condition
 from peakfold.ir.graph import Arg, Value
 from peakfold.ir.types import TensorType
 
+UNSTRETCHED = "unstretched"
+"""A condition on all nodes of both sides, which is asked once they are made."""
+
 KindOf = Callable[[str | int], TensorType]
-Check = Callable[[list[TensorType], list[int]], bool]
+Check = Callable[[list[TensorType], list[float]], bool]
 
 
-def _same_shape(kinds: list[TensorType], numbers: list[int]) -> bool:
+def _same_shape(kinds: list[TensorType], numbers: list[float]) -> bool:
     return len({kind.shape for kind in kinds}) == 1
 
 
-def _same_dim(kinds: list[TensorType], numbers: list[int]) -> bool:
-    return len({kind.shape[numbers[0]] for kind in kinds}) == 1
+def _same_dim(kinds: list[TensorType], numbers: list[float]) -> bool:
+    """``same_dim(a, i, b, j)``: axis i of a is as long as axis j of b."""
+    pairs = zip(kinds, numbers, strict=True)
+    return len({kind.shape[int(axis)] for kind, axis in pairs}) == 1
 
 
-def _dim_is(kinds: list[TensorType], numbers: list[int]) -> bool:
-    axis, length = numbers
+def _one(kinds: list[TensorType], numbers: list[float]) -> bool:
+    return kinds[0].shape[int(numbers[0])] == 1
+
+
+def _unknown(kinds: list[TensorType], numbers: list[float]) -> bool:
+    """What is asked of the numbers in a tensor is not known beforehand."""
+    return False
+
+
+def _ungrouped(kinds: list[TensorType], numbers: list[float]) -> bool:
+    return kinds[0].shape[1] == kinds[1].shape[1]
+
+
+def _dim_is(kinds: list[TensorType], numbers: list[float]) -> bool:
+    axis, length = int(numbers[0]), int(numbers[1])
     return all(axis < len(kind.shape) and kind.shape[axis] == length for kind in kinds)
 
 
-def _rank(kinds: list[TensorType], numbers: list[int]) -> bool:
+def _rank(kinds: list[TensorType], numbers: list[float]) -> bool:
     return all(len(kind.shape) == numbers[0] for kind in kinds)
 
 
-def _square(kinds: list[TensorType], numbers: list[int]) -> bool:
+def _square(kinds: list[TensorType], numbers: list[float]) -> bool:
     return all(kind.shape[-1] == kind.shape[-2] for kind in kinds)
 
 
-def _positive(kinds: list[TensorType], numbers: list[int]) -> bool:
+def _positive(kinds: list[TensorType], numbers: list[float]) -> bool:
     return all(number > 0 for number in numbers)
 
 
-def _pointwise_kernel(kinds: list[TensorType], numbers: list[int]) -> bool:
+def _pointwise_kernel(kinds: list[TensorType], numbers: list[float]) -> bool:
     return all(len(kind.shape) == 4 and kind.shape[2:] == (1, 1) for kind in kinds)
 
 
@@ -47,6 +65,9 @@ CHECKS: Mapping[str, Check] = {
     "rank": _rank,
     "square": _square,
     "positive": _positive,
+    "one": _one,
+    "ungrouped": _ungrouped,
+    "nonzero": _unknown,
     "pointwise_kernel": _pointwise_kernel,
 }
 """Predicates by name: (types of the variables, numbers) to whether they hold."""
@@ -68,6 +89,8 @@ def unmet(
     """
     if condition.name == "plain_window":
         return _plain_window(condition, constants)
+    if condition.name == UNSTRETCHED:
+        return None
     check = CHECKS.get(condition.name)
     if check is None:
         return f"there is no predicate {condition.name}"
@@ -91,8 +114,8 @@ def _plain_window(condition: Condition, constants: Mapping[str, Arg]) -> str | N
     return None if (stride, padding, dilation) == (ones, zeros, ones) else f"not {condition}"
 
 
-def _number(arg: str | int, constants: Mapping[str, Arg]) -> int:
+def _number(arg: str | int, constants: Mapping[str, Arg]) -> float:
     found = constants.get(arg, arg) if isinstance(arg, str) else arg
-    if not isinstance(found, int):
+    if not isinstance(found, int | float):
         raise CannotInfer(f"{arg} is no number")
     return found

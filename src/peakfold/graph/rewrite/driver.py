@@ -129,7 +129,7 @@ def neighbours(
     book = account or Account()
     with book.timed("(index)"):
         matcher = Matcher(graph)
-        possible = [rule for rule in rules if matcher.can_match(rule)]
+        possible = [rule for rule in rules if _can_match(matcher, rule, book)]
     for rule in possible:
         found = _of_rule(matcher, rule, terms, book)
         while True:
@@ -138,6 +138,13 @@ def neighbours(
             if one is None:
                 break
             yield one
+
+
+def _can_match(matcher: Matcher, rule: Rule, book: Account) -> bool:
+    missing = matcher.missing(rule)
+    if missing is not None:
+        book[rule.name].refused[f"no operator of the graph is read as {missing}"] += 1
+    return missing is None
 
 
 def _of_rule(matcher: Matcher, rule: Rule, terms: Terms, book: Account) -> Iterator[Candidate]:

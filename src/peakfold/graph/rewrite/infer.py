@@ -310,6 +310,30 @@ def _avg_pool(call: Call) -> tuple[Result, ...]:
     return _fresh(given, (*given.shape[: -len(kernel)], *spatial))
 
 
+def _max_pool(call: Call) -> tuple[Result, ...]:
+    given, (first,) = call.tensor(0), _avg_pool(call)
+    assert isinstance(first.type, TensorType)
+    return (first, Result(TensorType(first.type.shape, "int64", given.device, first.type.strides)))
+
+
+def _padded(call: Call) -> tuple[Result, ...]:
+    given, amounts = call.tensor(0), call.numbers(1)
+    if not given.is_contiguous:
+        raise CannotInfer("an operand that is not contiguous")
+    pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
+    pairs = [(0, 0)] * (len(given.shape) - len(pairs)) + pairs
+    shape = tuple(n + low + high for n, (low, high) in zip(given.shape, pairs, strict=True))
+    return _fresh(given, shape)
+
+
+def _index_select(call: Call) -> tuple[Result, ...]:
+    given, index = call.tensor(0), call.tensor(2)
+    dim = call.number(1) % len(given.shape)
+    if len(index.shape) != 1 or not given.is_contiguous:
+        raise CannotInfer("an index that is no vector, or an operand that is not contiguous")
+    return _fresh(given, (*given.shape[:dim], index.shape[0], *given.shape[dim + 1 :]))
+
+
 TABLE: Mapping[str, Inference] = {
     **{f"aten.{name}.Tensor": _pointwise for name in ("add", "sub", "mul", "div")},
     **{f"aten.{name}.default": _pointwise for name in ("maximum", "minimum")},
@@ -344,5 +368,8 @@ TABLE: Mapping[str, Inference] = {
     "aten._log_softmax.default": _softmax,
     "aten.convolution.default": _convolution,
     "aten.avg_pool2d.default": _avg_pool,
+    "aten.max_pool2d_with_indices.default": _max_pool,
+    "aten.constant_pad_nd.default": _padded,
+    "aten.index_select.default": _index_select,
 }
 """How each operator's outputs follow from its arguments."""

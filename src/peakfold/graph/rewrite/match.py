@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from peakfold.graph.rewrite.vocabulary import COMMUTATIVE, Attrs, Reading, readings
+from peakfold.graph.rewrite.vocabulary import COMMUTATIVE, readings
+from peakfold.graph.rewrite.words import Attrs, Reading
 from peakfold.graph.rule import Apply, Rule, Term, Var, subterms
 from peakfold.ir.graph import Arg, Graph, Value
 
@@ -53,9 +54,10 @@ class Matcher:
                 found.setdefault(reading.op, []).append(value)
         return {op: tuple(values) for op, values in found.items()}
 
-    def can_match(self, rule: Rule) -> bool:
-        """Whether every operator of a rule's left side is somewhere in the graph."""
-        return all(term.op in self.index for term in subterms(rule.lhs) if isinstance(term, Apply))
+    def missing(self, rule: Rule) -> str | None:
+        """Return an operator of a rule's left side that is nowhere in the graph, None where all are."""
+        words = (term.op for term in subterms(rule.lhs) if isinstance(term, Apply))
+        return next((word for word in words if word not in self.index), None)
 
     def matches(self, rule: Rule, first: frozenset[int] | None = None) -> Iterator[Match]:
         """Yield each place where a rule's left side is; conditions are not looked at.
@@ -77,7 +79,7 @@ class Matcher:
             >>> [match.variables["c"].node for match in Matcher(graph).matches(rule)]
             [2]
         """
-        if not self.can_match(rule):
+        if self.missing(rule) is not None:
             return
         for found in self._rooted(rule, rule.lhs, Match(rule, ())):
             if first is None or found.nodes & first:

@@ -6,40 +6,18 @@ words name what the book does not have: `matvec`, `trace`, `kron`, `avg_pool` wi
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 
+from peakfold.graph.rewrite import bookwords
 from peakfold.graph.rewrite.infer import CannotInfer
 from peakfold.graph.rewrite.maker import Maker
-from peakfold.ir.graph import Arg, Graph, Node, Value
+from peakfold.graph.rewrite.words import Attrs, Reader, Reading, Writer, kinds_of, values_of
+from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.types import TensorType
-
-Attrs = Mapping[str, Arg]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a node says in the words of rules.
-
-    Attributes:
-        op: the word.
-        args: its operands.
-        attrs: its attributes.
-        through: ids of further nodes that the word takes in.
-    """
-
-    op: str
-    args: tuple[Value, ...]
-    attrs: Attrs = field(default_factory=dict)
-    through: tuple[int, ...] = ()
-
-
-Reader = Callable[[Graph, Node], Reading | None]
-Writer = Callable[[Maker, Sequence[Value], Attrs], Value]
 
 
 def readings(graph: Graph, node: Node) -> tuple[Reading, ...]:
-    """Return all that the only output of a node says.
+    """Return all that the first output of a node says; it is a tensor of numbers, and alone read.
 
     Example:
         >>> from peakfold.ir.graph import Input, Op, Output
@@ -49,7 +27,12 @@ def readings(graph: Graph, node: Node) -> tuple[Reading, ...]:
         >>> [reading.op for reading in readings(Graph(given, (mm,), (Output("y", Value(2)),)), mm)]
         ['matmul']
     """
-    if len(node.types) != 1 or not node.op.pure or node.op.random:
+    kind = node.types[0] if node.types else None
+    if not isinstance(kind, TensorType) or not kind.dtype.startswith(("float", "bfloat")):
+        return ()
+    if not node.op.pure or node.op.random or any(graph.users.get(value) for value in node.outputs[1:]):
+        return ()
+    if not graph.results.isdisjoint(node.outputs[1:]):
         return ()
     found = (reader(graph, node) for reader in READERS.get(node.op.name, ()))
     return tuple(reading for reading in found if reading is not None)
@@ -73,24 +56,13 @@ def write(maker: Maker, op: str, args: Sequence[Value], attrs: Attrs) -> Value:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _kinds(graph: Graph, node: Node, count: int) -> list[TensorType] | None:
-    """Return the types of the first operands; None where one is no tensor."""
-    kinds = [graph.type(arg) if isinstance(arg, Value) else None for arg in node.args[:count]]
-    tensors = [kind for kind in kinds if isinstance(kind, TensorType)]
-    return tensors if len(tensors) == count else None
-
-
-def _values(node: Node, count: int) -> tuple[Value, ...]:
-    return tuple(arg for arg in node.args[:count] if isinstance(arg, Value))
-
-
 def _plain(word: str, count: int) -> Reader:
     """Return a reader of an operator whose operands are its only arguments."""
 
     def read(graph: Graph, node: Node) -> Reading | None:
-        if len(node.args) != count or node.kwargs or _kinds(graph, node, count) is None:
+        if len(node.args) != count or node.kwargs or kinds_of(graph, node, count) is None:
             return None
-        return Reading(word, _values(node, count))
+        return Reading(word, values_of(node, count))
 
     return read
 
@@ -99,12 +71,12 @@ def _pointwise(word: str) -> Reader:
     """Return a reader of a pointwise operator of two tensors of one rank and dtype."""
 
     def read(graph: Graph, node: Node) -> Reading | None:
-        kinds = _kinds(graph, node, 2)
+        kinds = kinds_of(graph, node, 2)
         if kinds is None or len(node.args) != 2 or node.kwargs:
             return None
         if len(kinds[0].shape) != len(kinds[1].shape) or kinds[0].dtype != kinds[1].dtype:
             return None
-        return Reading(word, _values(node, 2))
+        return Reading(word, values_of(node, 2))
 
     return read
 
@@ -124,18 +96,18 @@ def _scale(factor: Callable[[float], float]) -> Reader:
     """Return a reader of a tensor times, or over, a number."""
 
     def read(graph: Graph, node: Node) -> Reading | None:
-        if len(node.args) != 2 or node.kwargs or _kinds(graph, node, 1) is None:
+        if len(node.args) != 2 or node.kwargs or kinds_of(graph, node, 1) is None:
             return None
         number = node.args[1]
         if isinstance(number, bool) or not isinstance(number, int | float) or not number:
             return None
-        return Reading("scale", _values(node, 1), {"by": factor(number)})
+        return Reading("scale", values_of(node, 1), {"by": factor(number)})
 
     return read
 
 
 def _transpose(graph: Graph, node: Node) -> Reading | None:
-    kinds = _kinds(graph, node, 1)
+    kinds = kinds_of(graph, node, 1)
     if kinds is None:
         return None
     rank = len(kinds[0].shape)
@@ -143,34 +115,34 @@ def _transpose(graph: Graph, node: Node) -> Reading | None:
         dims = sorted(arg % rank for arg in node.args[1:] if isinstance(arg, int))
         if dims != [rank - 2, rank - 1]:
             return None
-    return Reading("transpose", _values(node, 1)) if rank >= 2 else None
+    return Reading("transpose", values_of(node, 1)) if rank >= 2 else None
 
 
 def _matvec(graph: Graph, node: Node) -> Reading | None:
-    return Reading("matvec", _values(node, 2))
+    return Reading("matvec", values_of(node, 2))
 
 
 def _reduction(kept: str, dropped: str) -> Reader:
     """Return a reader of a sum or mean over one dimension, kept with length 1 or dropped."""
 
     def read(graph: Graph, node: Node) -> Reading | None:
-        kinds = _kinds(graph, node, 1)
+        kinds = kinds_of(graph, node, 1)
         dims = node.args[1] if len(node.args) > 1 else None
         if kinds is None or node.kwargs or not isinstance(dims, tuple) or len(dims) != 1:
             return None
         (dim,) = dims
         assert isinstance(dim, int)
         keep = len(node.args) > 2 and bool(node.args[2])
-        return Reading(kept if keep else dropped, _values(node, 1), {"axis": dim % len(kinds[0].shape)})
+        return Reading(kept if keep else dropped, values_of(node, 1), {"axis": dim % len(kinds[0].shape)})
 
     return read
 
 
 def _softmax(graph: Graph, node: Node) -> Reading | None:
-    kinds = _kinds(graph, node, 1)
+    kinds = kinds_of(graph, node, 1)
     if kinds is None or node.args[2] or not isinstance(node.args[1], int):
         return None
-    return Reading("softmax", _values(node, 1), {"axis": node.args[1] % len(kinds[0].shape)})
+    return Reading("softmax", values_of(node, 1), {"axis": node.args[1] % len(kinds[0].shape)})
 
 
 def _concat(graph: Graph, node: Node) -> Reading | None:
@@ -185,7 +157,7 @@ def _concat(graph: Graph, node: Node) -> Reading | None:
 
 def _cut(graph: Graph, node: Node) -> Reading | None:
     """Read a slice of step 1 by how much it drops at both ends."""
-    kinds = _kinds(graph, node, 1)
+    kinds = kinds_of(graph, node, 1)
     if kinds is None or (len(node.args) > 4 and node.args[4] != 1):
         return None
     dim, start = (*node.args[1:3], 0, 0)[:2]
@@ -196,28 +168,28 @@ def _cut(graph: Graph, node: Node) -> Reading | None:
     assert isinstance(made, TensorType)
     low = min(start + length if start < 0 else start, length)
     attrs = {"axis": dim, "low": low, "high": length - low - made.shape[dim]}
-    return Reading("slice", _values(node, 1), attrs)
+    return Reading("slice", values_of(node, 1), attrs)
 
 
 def _pick(graph: Graph, node: Node) -> Reading | None:
-    kinds = _kinds(graph, node, 1)
+    kinds = kinds_of(graph, node, 1)
     if kinds is None:
         return None
     dim, index = node.args[1:3]
     assert isinstance(dim, int)
-    return Reading("pick", _values(node, 1), {"axis": dim % len(kinds[0].shape), "index": index})
+    return Reading("pick", values_of(node, 1), {"axis": dim % len(kinds[0].shape), "index": index})
 
 
 def _diagonal(graph: Graph, node: Node) -> Reading | None:
-    kinds = _kinds(graph, node, 1)
+    kinds = kinds_of(graph, node, 1)
     if kinds is None or len(kinds[0].shape) != 2 or any(node.args[1:2]):
         return None
-    return Reading("diagonal", _values(node, 1))
+    return Reading("diagonal", values_of(node, 1))
 
 
 def _trace_of_diagonal(graph: Graph, node: Node) -> Reading | None:
     """Read the sum of a diagonal as a trace."""
-    (value,) = _values(node, 1) or (None,)
+    (value,) = values_of(node, 1) or (None,)
     inner = graph.node.get(value.node) if value is not None else None
     if inner is None or inner.op.name != "aten.diagonal.default" or len(node.args) != 1:
         return None
@@ -227,22 +199,22 @@ def _trace_of_diagonal(graph: Graph, node: Node) -> Reading | None:
 
 def _convolution(graph: Graph, node: Node) -> Reading | None:
     """Read an ungrouped convolution without a bias, with its whole window as one attribute."""
-    kinds = _kinds(graph, node, 2)
+    kinds = kinds_of(graph, node, 2)
     if kinds is None or node.args[2] is not None or node.args[6] or node.args[8] != 1:
         return None
-    return Reading("convolution", _values(node, 2), {"window": node.args[3:6]})
+    return Reading("convolution", values_of(node, 2), {"window": node.args[3:6]})
 
 
 def _pool(word: str) -> Reader:
     def read(graph: Graph, node: Node) -> Reading | None:
-        return Reading(word, _values(node, 1), {"window": node.args[1:]})
+        return Reading(word, values_of(node, 1), {"window": node.args[1:]})
 
     return read
 
 
 def _kron(graph: Graph, node: Node) -> Reading | None:
     """Read a reshaped product of ``a[m, 1, n, 1]`` and ``b[1, p, 1, q]`` as a Kronecker product."""
-    (value,) = _values(node, 1)
+    (value,) = values_of(node, 1)
     inner = graph.node.get(value.node)
     if inner is None or inner.op.name != "aten.mul.Tensor" or len(inner.inputs) != 2:
         return None
@@ -276,13 +248,13 @@ def _without_ones(graph: Graph, value: Value) -> Value | None:
 
 def _batch(graph: Graph, node: Node) -> Reading | None:
     """Read a matrix that is expanded along a new first dimension."""
-    kinds = _kinds(graph, node, 1)
+    kinds = kinds_of(graph, node, 1)
     made = node.types[0]
     if kinds is None or not isinstance(made, TensorType) or len(made.shape) != 3:
         return None
     if made.strides[0] != 0 or made.shape[0] == 1:
         return None
-    source = _values(node, 1)[0]
+    source = values_of(node, 1)[0]
     if len(kinds[0].shape) == 3 and kinds[0].shape[0] == 1:
         inner = _without_ones(graph, source)
         if inner is None or graph.tensor_type(inner).strides != made.strides[1:]:
@@ -294,16 +266,16 @@ def _batch(graph: Graph, node: Node) -> Reading | None:
 
 
 def _diagonal_matrix(graph: Graph, node: Node) -> Reading | None:
-    kinds = _kinds(graph, node, 1)
+    kinds = kinds_of(graph, node, 1)
     if kinds is None or len(kinds[0].shape) != 1 or any(node.args[1:2]):
         return None
-    return Reading("diagonal_matrix", _values(node, 1))
+    return Reading("diagonal_matrix", values_of(node, 1))
 
 
 _ARITHMETIC = {name: f"aten.{name}.Tensor" for name in ("add", "sub", "mul", "div")}
 _ONE = ("neg", "exp", "log", "tanh", "relu", "reciprocal")
 
-READERS: Mapping[str, tuple[Reader, ...]] = {
+_OWN: Mapping[str, tuple[Reader, ...]] = {
     "aten.add.Tensor": (_pointwise("add"),),
     "aten.sub.Tensor": (_pointwise("sub"),),
     "aten.mul.Tensor": (_pointwise("mul"), _scale(lambda by: by), _outer),
@@ -335,7 +307,14 @@ READERS: Mapping[str, tuple[Reader, ...]] = {
     "aten.expand.default": (_batch,),
     "aten.diag_embed.default": (_diagonal_matrix,),
 }
+
+READERS: Mapping[str, tuple[Reader, ...]] = {
+    name: (*_OWN.get(name, ()), *bookwords.READERS.get(name, ())) for name in (*_OWN, *bookwords.READERS)
+}
 """How each ATen operator is read; an operator may say several things."""
+
+STRETCHING = frozenset((*_ARITHMETIC.values(), "aten.maximum.default"))
+"""Operators that stretch axes of length 1."""
 
 COMMUTATIVE = frozenset(("add", "mul", "maximum"))
 
@@ -456,6 +435,7 @@ def _make_product_1x1(maker: Maker, args: Sequence[Value], attrs: Attrs) -> Valu
 
 
 WRITERS: Mapping[str, Writer] = {
+    **bookwords.WRITERS,
     **{name: _call(op) for name, op in _ARITHMETIC.items()},
     **{name: _call(f"aten.{name}.default") for name in (*_ONE, "maximum", "addmm")},
     "matmul": _make_matmul,
@@ -486,6 +466,7 @@ WRITERS: Mapping[str, Writer] = {
 """How each word is made."""
 
 EXACT = frozenset(
-    ("transpose", "slice", "pick", "concat", "neg", "relu", "maximum", "diagonal", "batch", "column", "row")
-)
+    ("transpose", "slice", "pick", "concat", "neg", "relu", "maximum", "diagonal", "batch", "column", "row",
+     "max", "maxpool", "pad", "gather", "split", "expand")
+)  # fmt: skip
 """Words that round nothing: a rule between such words keeps every bit."""

@@ -1,10 +1,12 @@
 """Rules by hand, one line each, by family: text files in the format of `peakfold.graph.rule`."""
 
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
 from peakfold.graph.rewrite.vocabulary import EXACT
-from peakfold.graph.rule import Apply, Rule, Term, parse_rules, size, subterms
+from peakfold.graph.rule import Apply, Rule, Term, constants, parse_rules, size, subterms, variables
+from peakfold.graph.substitution.book import book
 
 FAMILIES = ("linear", "windows", "movement")
 ONE_WAY = "_once"
@@ -22,6 +24,29 @@ def hand_rules() -> tuple[Rule, ...]:
     rules = [rule for family in FAMILIES for rule in _family(family)]
     back = [rule.reversed() for rule in rules if rule.reversible and not rule.name.endswith(ONE_WAY)]
     return (*rules, *(rule for rule in back if isinstance(rule.lhs[0], Apply) and not _only_grows(rule)))
+
+
+@cache
+def book_rules() -> tuple[Rule, ...]:
+    """Return the rules of the book, both ways where both can be matched, without those that are here by hand.
+
+    Example:
+        >>> len(book_rules()) > 300
+        True
+    """
+    hand = {(rule.lhs, rule.rhs) for rule in hand_rules()}
+    names = {rule.name for rule in hand_rules()}
+    both = [one for rule in book() for one in (rule, rule.reversed()) if one is rule or rule.reversible]
+    able = [rule for rule in both if _can_match(rule) and (rule.lhs, rule.rhs) not in hand]
+    return tuple(replace(r, name=f"{r.name}_of_book") if r.name in names else r for r in able)
+
+
+def _can_match(rule: Rule) -> bool:
+    """Whether a rule starts from an operator and binds all that its right side and conditions read."""
+    bound = {*variables(rule.lhs), *constants(rule.lhs)}
+    asked = {arg for condition in rule.conditions for arg in condition.args if isinstance(arg, str)}
+    starts = all(isinstance(term, Apply) for term in rule.lhs)
+    return starts and {*variables(rule.rhs), *constants(rule.rhs), *asked} <= bound and not _only_grows(rule)
 
 
 def _only_grows(rule: Rule) -> bool:
