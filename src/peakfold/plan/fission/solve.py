@@ -8,19 +8,19 @@ runs. Prices between those that choose the fastest and the smallest points every
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 
 import numpy as np
 
 from peakfold.cost.costs import Costs
-from peakfold.errors import InfeasibleError
+from peakfold.errors import InfeasibleError, PlanError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Compute, Plan, Region
 from peakfold.plan.fission.axes import Axes
+from peakfold.plan.fission.choices import Choice, few, pareto, picks_of, priced, together
 from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.derived import Body, Derived
 from peakfold.plan.fission.prepare import prepare
-from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned, with_loops
+from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.bound import peak_bound
@@ -31,29 +31,10 @@ from peakfold.plan.schedule.simulate import simulate_tables
 
 POINTS = 10
 """Points that are asked for on the front of a body."""
-NESTED = 3
-"""Points of a body that the one around it chooses from."""
-PRICES = 6
-"""Prices of a byte that are tried."""
 SPREAD = 8
 """Budgets of a whole front."""
 SHARE = 0.5
 """Of the time, for the fronts of bodies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One way to run a body.
-
-    Attributes:
-        workspace: most bytes of a part beyond operands and results.
-        seconds: of all parts.
-        region: the region with the plan of its body.
-    """
-
-    workspace: int
-    seconds: float
-    region: Region
 
 
 @dataclass(frozen=True)
@@ -73,6 +54,19 @@ class Solved:
     seconds: float
     states: int
     front: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The front of some regions.
+
+    Attributes:
+        points: as the search decoded them.
+        fresh: those of them that nothing known beats, simulated.
+    """
+
+    points: tuple[Point, ...]
+    fresh: tuple[Point, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +125,7 @@ class Solver:
         best: _Tried | None = None
         points: list[Point] = []
         failed: InfeasibleError | None = None
-        picks = list(_picks(fronts, PRICES))
+        picks = list(picks_of(fronts))
         for picked in picks:
             try:
                 tried = self._outer(derived, fronts, picked, goal, len(picks))
@@ -147,33 +141,38 @@ class Solver:
         point = Point(best.peak, best.seconds, self._whole(best.plan, best.picked))
         return Solved(point.plan, best.peak, best.seconds, self.states, front_of([*points, point]))
 
-    def spread(self, regions: Sequence[Region], count: int = SPREAD) -> tuple[Point, ...]:
+    def spread(self, regions: Sequence[Region], known: Sequence[Point] = ()) -> Spread:
         """Return plans with these regions from the fastest to the smallest; see `solve`.
 
         Args:
             regions: of the prepared graph.
-            count: budgets for which the outer graph is planned with each choice of bodies.
+            known: points that need no other that is as good.
 
         Raises:
             PlanError: a region is none.
         """
         derived, fronts = self._derived(regions)
-        points: list[Point] = []
-        picks = list(_picks(fronts, PRICES))
+        picks = list(picks_of(fronts))
+        plans: dict[Point, tuple[Plan, Costs]] = {}
         for picked in picks:
+            costs = priced(derived.graph, self._outer_costs(derived), picked)
             found = planner.optimize_front(
                 derived.graph,
-                _priced(derived.graph, self._outer_costs(derived), picked),
-                count=count,
+                costs,
+                count=SPREAD,
                 time_budget=self.effort.time_budget * (1 - SHARE) / len(picks),
                 iterations=self.effort.iterations,
                 seed=self.effort.seed,
+                check=False,
             )
             self.states += found.states
-            points += (
-                replace(one, plan=self._whole(one.plan, picked)) for one in found.points if one is not None
-            )
-        return front_of(points)
+            for one in found.points:
+                if one is not None:
+                    plans[replace(one, plan=self._whole(one.plan, picked))] = (one.plan, costs)
+        points = front_of(plans)
+        better = set(front_of((*known, *points)))
+        fresh = tuple(_checked(derived.graph, one, *plans[one]) for one in points if one in better)
+        return Spread(points, fresh)
 
     def _derived(self, regions: Sequence[Region]) -> tuple[Derived, dict[int, tuple[Choice, ...]]]:
         derived = derive(self.prepared, regions, self.axes) if regions else Derived(self.graph, {})
@@ -197,16 +196,16 @@ class Solver:
         regions = body.region.plan.regions if body.region.plan is not None else ()
         key = (body.part.digest, (replace(body.region, plan=None), *regions))
         if key not in self._fronts:
-            self._fronts[key] = tuple(_pareto(self._choices(body, seconds)))
+            self._fronts[key] = tuple(pareto(self._choices(body, seconds)))
         return self._fronts[key]
 
     def _choices(self, body: Body, seconds: float) -> Iterator[Choice]:
         """Yield points of the body's own front, for each of a few choices inside it."""
-        inner = {ident: _few(self.front(one, seconds / 2)) for ident, one in body.derived.bodies.items()}
-        ways = list(_together(inner))
+        inner = {ident: few(self.front(one, seconds / 2)) for ident, one in body.derived.bodies.items()}
+        ways = list(together(inner))
         costs = self.costs_of(body.graph)
         for way in ways:
-            yield from self._points(body, _priced(body.graph, costs, way), way, seconds / len(ways))
+            yield from self._points(body, priced(body.graph, costs, way), way, seconds / len(ways))
 
     def _points(
         self, body: Body, costs: Costs, way: Mapping[int, Choice], seconds: float
@@ -222,6 +221,7 @@ class Solver:
             time_budget=seconds,
             iterations=self.effort.iterations,
             seed=self.effort.seed,
+            check=False,
         )
         self.states += found.states
         for point in found.points:
@@ -249,7 +249,7 @@ class Solver:
         among: int,
     ) -> "_Tried":
         """Plan the outer graph with a choice for each body; then let each body take what is left free."""
-        costs = _priced(derived.graph, self._outer_costs(derived), picked)
+        costs = priced(derived.graph, self._outer_costs(derived), picked)
         found = planner.optimize(
             derived.graph,
             costs,
@@ -258,6 +258,7 @@ class Solver:
             time_budget=self.effort.time_budget * (1 - SHARE) / among,
             iterations=self.effort.iterations,
             seed=self.effort.seed,
+            check=False,
         )
         self.states += found.states
         tables = tabulate(derived.graph, costs)
@@ -272,7 +273,7 @@ class Solver:
             ident: next((c for c in fronts[ident] if c.workspace <= free[ident]), choice)
             for ident, choice in picked.items()
         }
-        costs = _priced(derived.graph, self._outer_costs(derived), taken)
+        costs = priced(derived.graph, self._outer_costs(derived), taken)
         tables = tabulate(derived.graph, costs)
         timeline = simulate_tables(tables, lower_tables(tables, found.plan), costs.link)
         met = tuple(replace(one, plan=self._whole(one.plan, picked)) for one in found.front)
@@ -289,6 +290,21 @@ class _Tried:
     peak: int
     seconds: float
     front: tuple[Point, ...]
+
+
+def _checked(graph: Graph, point: Point, plan: Plan, costs: Costs) -> Point:
+    """Return a point whose outer plan was simulated: it must come to what was decoded."""
+    tables = tabulate(graph, costs)
+    timeline = simulate_tables(tables, lower_tables(tables, plan), costs.link)
+    if timeline.peak != point.peak_bytes:
+        raise PlanError(
+            stage="plan",
+            what="a plan with regions does not come to what the search found",
+            expected=f"a peak of {point.peak_bytes} bytes",
+            got=f"{timeline.peak} bytes",
+            hint="this is a fault of peakfold: please report it with the graph",
+        )
+    return point
 
 
 def _score(goal: Goal, tried: _Tried) -> tuple[float, float]:
@@ -320,64 +336,3 @@ def solve(
         InfeasibleError: no plan within the limits was found.
     """
     return Solver(graph, costs_of, effort or Effort()).solve(regions, memory=memory, latency=latency)
-
-
-def _pareto(choices: Iterator[Choice]) -> Iterator[Choice]:
-    """Yield what is neither slower nor larger than another one, the fastest first."""
-    least = None
-    for choice in sorted(choices, key=lambda c: (c.seconds, c.workspace)):
-        if least is None or choice.workspace < least:
-            least = choice.workspace
-            yield choice
-
-
-def _few(front: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    picks = sorted({round(i) for i in np.linspace(0, len(front) - 1, min(NESTED, len(front)))})
-    return tuple(front[i] for i in picks)
-
-
-def _together(fronts: Mapping[int, tuple[Choice, ...]]) -> Iterator[dict[int, Choice]]:
-    """Yield a choice for each of some loops: all combinations of one loop, else the same place in all."""
-    if len(fronts) <= 1:
-        yield from (dict(zip(fronts, picked, strict=True)) for picked in product(*fronts.values()))
-        return
-    for place in range(NESTED):
-        yield {ident: front[min(place, len(front) - 1)] for ident, front in fronts.items()}
-
-
-def _picks(fronts: Mapping[int, tuple[Choice, ...]], count: int) -> Iterator[dict[int, Choice]]:
-    """Yield the choices that prices of a byte make, from none at all to one that makes all smallest."""
-    seen: list[tuple[int, ...]] = []
-    for price in _prices(fronts, count):
-        at = tuple(_cheapest(front, price) for front in fronts.values())
-        if at not in seen:
-            seen.append(at)
-            yield {ident: front[i] for (ident, front), i in zip(fronts.items(), at, strict=True)}
-
-
-def _prices(fronts: Mapping[int, tuple[Choice, ...]], count: int) -> list[float]:
-    """Return prices at which choices change, thinned: 0, some between, infinity."""
-    found = sorted(
-        (b.seconds - a.seconds) / (a.workspace - b.workspace)
-        for front in fronts.values()
-        for i, a in enumerate(front)
-        for b in front[i + 1 :]
-    )
-    between = (
-        [found[round(i)] * (1 + 1e-9) for i in np.linspace(0, len(found) - 1, count - 2)] if found else []
-    )
-    return [0.0, *between, np.inf]
-
-
-def _cheapest(front: tuple[Choice, ...], price: float) -> int:
-    if price == np.inf:
-        return len(front) - 1
-    return min(range(len(front)), key=lambda i: (front[i].seconds + price * front[i].workspace, i))
-
-
-def _priced(graph: Graph, costs: Costs, choices: Mapping[int, Choice]) -> Costs:
-    """Return costs in which each loop costs what was chosen for it."""
-    whole = with_loops(graph, costs, {})
-    seconds = {**whole.seconds, **{ident: choice.seconds for ident, choice in choices.items()}}
-    workspace = {**whole.workspace, **{ident: choice.workspace for ident, choice in choices.items()}}
-    return replace(whole, seconds=seconds, workspace=workspace)

@@ -29,6 +29,7 @@ def optimize(
     iterations: int | None = None,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
+    check: bool = True,
 ) -> Found:
     """Find the plan that keeps the limits.
 
@@ -42,6 +43,7 @@ def optimize(
         iterations: number of proposals after which it stops; the result then depends on the seed only.
         seed: of the random stream.
         progress: called after each part of the search.
+        check: whether every point of the front is simulated once more; the best one always is.
 
     Raises:
         InfeasibleError: no plan within the limits was found.
@@ -62,7 +64,7 @@ def optimize(
         lower_bound_bytes=search.bound,
         stop_reason=reason,
         states=search.explorer.states,
-        front=tuple(search.thinned(search.explorer.front())),
+        front=tuple(search.thinned(search.explorer.front(), check)),
         elapsed=search.elapsed,
     )
 
@@ -77,6 +79,7 @@ def optimize_front(
     iterations: int | None = None,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
+    check: bool = True,
 ) -> Front:
     """Find the fastest plan for each of many budgets in one search; seconds never fall with the budget.
 
@@ -86,12 +89,12 @@ def optimize_front(
     search = Search(graph, costs, seed, tuple(budgets), time_budget, iterations, progress)
     if not budgets:
         budgets = [int(b) for b in np.geomspace(search.explorer.plain.peak, search.bound, count)]
-        search = Search(graph, costs, seed, tuple(budgets), time_budget, iterations, progress)
+        search.aim(budgets)
     reason = search.sweep(budgets)
     found = [search.explorer.within(budget) for budget in budgets]
     return Front(
         budgets=tuple(budgets),
-        points=tuple(None if item is None else search.point(item) for item in found),
+        points=tuple(None if item is None else search.point(item, check) for item in found),
         lower_bound_bytes=search.bound,
         stop_reason=reason,
         states=search.explorer.states,

@@ -20,10 +20,10 @@ from peakfold.errors import InfeasibleError, PlanError
 from peakfold.ir.graph import Graph
 from peakfold.plan.fission.nested import regions_of
 from peakfold.plan.fission.program import CostsOf
-from peakfold.plan.fission.solve import Effort, Solver
+from peakfold.plan.fission.solve import Effort, Solver, Spread
 from peakfold.plan.fission.tree import Parts
 from peakfold.plan.schedule import planner
-from peakfold.plan.schedule.found import Found, Point, Progress, StopReason
+from peakfold.plan.schedule.found import Found, Progress, StopReason
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.search.roots import WIDEST, tree_of
 from peakfold.plan.search.states import Archive, State
@@ -214,7 +214,7 @@ class Joint:
         try:
             regions = regions_of(self.solver.prepared, self.tree, state.parts, self.solver.axes)
             if self.times:
-                return self._worth(self.solver.spread(regions))
+                return self._worth(self.solver.spread(regions, self.archive.front))
             found = self.solver.solve(regions, memory=self.goal.memory, latency=self.goal.latency)
         except PlanError:
             return None
@@ -229,9 +229,10 @@ class Joint:
             return found.peak_bytes / max(_held(self.graph), 1) * self.eager
         return found.seconds
 
-    def _worth(self, points: Sequence[Point]) -> float:
-        """Keep a state's front; return what it comes to over all times, in bytes."""
-        self.archive.add(*points)
+    def _worth(self, found: Spread) -> float:
+        """Keep what is new of a state's front; return what the front comes to over all times, in bytes."""
+        self.archive.add(*found.fresh)
+        points = found.points
         within = [[one.peak_bytes for one in points if one.seconds <= seconds] for seconds in self.times]
         most = max(one.peak_bytes for one in self.archive.front)
         mean = sum(min(peaks, default=most) for peaks in within) / len(within)
