@@ -62,7 +62,7 @@ def test_python_that_reads_values(loss_fn, line):
         "capture: a value of a tensor is read to decide what Python does\n"
         f"  at: FILE:LINE: {line}\n"
         "  expected: control flow and shapes that depend on shapes and Python values only\n"
-        "  next: use torch.where or masks, or move this out of the captured function"
+        "  next: use torch.cond, torch.where or masks, or move this out of the captured function"
     )
 
 
@@ -71,7 +71,7 @@ def test_shapes_that_depend_on_values():
         "capture: the shape or value that aten.index.Tensor gives depends on its data\n"
         "  at: FILE:LINE: return model(x)[y > 0].sum()\n"
         "  expected: control flow and shapes that depend on shapes and Python values only\n"
-        "  next: use torch.where or masks, or move this out of the captured function"
+        "  next: use torch.cond, torch.where or masks, or move this out of the captured function"
     )
 
 
@@ -85,10 +85,15 @@ def test_inference_that_reads_values():
 
 
 def test_control_flow_operators():
-    def loss(model, x, y):
-        return torch.cond(x.sum() > 0, lambda v: v.sin(), lambda v: v.cos(), (model(x),)).sum()
+    class Mapped(nn.Module):
+        def forward(self, x):
+            return torch._higher_order_ops.map(lambda row: row.sin(), x)
 
-    assert "control flow operator cond cannot be part of one graph" in message(loss)
+    with pytest.raises(CaptureError) as caught:
+        capture_inference(Mapped(), torch.zeros(3, 2))
+    assert caught.value.what == "the control flow operator map_impl cannot be part of one graph"
+    assert caught.value.expected == "torch.cond, or while_loop without gradients"
+    assert "test_capture_errors.py" in caught.value.where
 
 
 def test_a_loss_that_is_no_scalar():

@@ -51,9 +51,15 @@ def key(graph: Graph, node: Node, machine: Machine) -> str:
 
 
 def keys(graph: Graph, machine: Machine) -> Mapping[int, str]:
-    """Return the key of each node that costs something by itself: views, host numbers and loops have none."""
-    steps = (node for node in graph.nodes if not (node.is_view or node.is_host or node.op.name == LOOP))
-    return {node.id: key(graph, node, machine) for node in steps}
+    """Return the key of each node that costs something by itself.
+
+    Views and host numbers have none, nor have regions and control flow: they cost what is in them.
+    """
+    return {node.id: key(graph, node, machine) for node in graph.nodes if _costs_by_itself(node)}
+
+
+def _costs_by_itself(node: Node) -> bool:
+    return not (node.is_view or node.is_host or node.op.name == LOOP or node.bodies)
 
 
 def _text(graph: Graph, arg: Arg, names: dict[Value, str]) -> str:

@@ -120,7 +120,8 @@ def _first(graph: Graph) -> dict[int, int]:
 def _own(node: Node) -> int:
     constants = (tuple(map(_constant, node.args)), tuple((name, _constant(arg)) for name, arg in node.kwargs))
     place = (node.origin.module, node.origin.phase)
-    return _text(repr((node.op.name, constants, node.types, node.stream, place)))
+    inside = tuple(body.digest for body in node.bodies)
+    return _text(repr((node.op.name, constants, node.types, node.stream, place, *inside)))
 
 
 def _constant(arg: Arg) -> object:

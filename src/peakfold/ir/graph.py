@@ -98,6 +98,7 @@ class Node:
         aliases: one an output: the input Value whose storage it shares, None for a new storage.
         stream: position in the program's own random stream for a random operator, else None.
         origin: where it comes from.
+        bodies: graphs that a node of control flow runs, see `peakfold.ir.control`; empty for all others.
     """
 
     id: int
@@ -109,6 +110,7 @@ class Node:
     aliases: tuple[Value | None, ...]
     stream: int | None = None
     origin: Origin = Origin()
+    bodies: "tuple[Graph, ...]" = ()
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -251,6 +253,8 @@ class Graph:
         for node in self.nodes:
             head = (node.id, node.op.name, node.args, node.kwargs, node.types, node.aliases, node.stream)
             state.update(repr(head).encode())
+            for body in node.bodies:
+                state.update(body.digest.encode())
         state.update(repr((tuple(out.value for out in self.outputs), self.state)).encode())
         return state.hexdigest()[:16]
 

@@ -67,7 +67,13 @@ def allocations(task: Task, program: Program) -> Trace:
     """Run a program on copies until it is steady, and return what it asks of the allocator."""
     nest, copy = program.nest, task.clone()
     source = emit(
-        nest.graph, nest.schedule, nest.timeline, marks=True, loops=nest.loops, folder=program.folder
+        nest.graph,
+        nest.schedule,
+        nest.timeline,
+        marks=True,
+        loops=nest.loops,
+        folder=program.folder,
+        bodies=nest.bodies,
     )
     made = compiled(
         program.captured,

@@ -15,6 +15,7 @@ from peakfold.options import Options
 from peakfold.pipeline import host
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.task import Task
+from peakfold.plan.fission.program import controlled
 
 
 def priced(
@@ -32,9 +33,10 @@ def priced(
         tell: told how many operators of how many are measured.
     """
     if asked.simulated:
-        return roofline.estimate(graph, asked.device.removeprefix("sim:")), ()
+        name = asked.device.removeprefix("sim:")
+        return controlled(graph, lambda one: roofline.estimate(one, name)), ()
     cache = CostCache(options.cache / FILE_NAME)
-    costs = profile(graph, cache, torch.get_num_threads(), tell)
+    costs = controlled(graph, lambda one: profile(one, cache, torch.get_num_threads(), tell))
     if host.is_offloading(asked):
         costs = replace(costs, link=link_speed(cache, task.device, host.folder(asked), costs.link))
     return costs, [str(notice) for notice in cache.notices]

@@ -97,5 +97,13 @@ def emit_plan(
         predicted_seconds=nest.timeline.seconds,
         versions=versions or {},
     )
-    source = emit(nest.graph, nest.schedule, nest.timeline, header, loops=nest.loops, folder=folder)
+    source = emit(
+        nest.graph,
+        nest.schedule,
+        nest.timeline,
+        header,
+        loops=nest.loops,
+        folder=folder,
+        bodies=nest.bodies,
+    )
     return Program(captured, costs, plan, nest.schedule, nest.timeline, source, nest, folder)

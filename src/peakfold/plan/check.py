@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from peakfold.errors import PlanError
-from peakfold.ir.graph import Graph, Value, values_in
+from peakfold.ir.control import violations
+from peakfold.ir.graph import Graph, Node, Value, values_in
 from peakfold.ir.plan import Plan, Schedule
 from peakfold.ir.recompute import makers, why_not_again
 from peakfold.ir.types import TensorType, Type
@@ -108,8 +109,18 @@ def _nodes(graph: Graph) -> Iterator[Violation]:
             if alias is not None and alias not in reads:
                 yield Violation(node.name, f"an output shares the storage of {alias}, which it does not read")
         yield from _types(node.name, node.types)
+        yield from _bodies(graph, node)
     for given in graph.inputs:
         yield from _types(given.name, (given.type,))
+
+
+def _bodies(graph: Graph, node: Node) -> Iterator[Violation]:
+    """Check the graphs that a node of control flow runs."""
+    for what in violations(node, graph):
+        yield Violation(node.name, what)
+    for body in node.bodies:
+        for found in check_graph(body):
+            yield Violation(f"{node.name}, {found.where}", found.what)
 
 
 def _types(name: str, types: Sequence[Type]) -> Iterator[Violation]:

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from peakfold.bridge.capture import batches
 from peakfold.bridge.capture.fakes import FakeModule, fake_of
 from peakfold.bridge.capture.hidden import Hidden, onednn
+from peakfold.bridge.capture.intercept import all_ways
 from peakfold.bridge.capture.kernels import RECURRENT, REDUCTION_AT, recurrent_workspace, run_fake
 from peakfold.bridge.capture.places import Places
 from peakfold.bridge.capture.recorder import composite
@@ -128,7 +129,7 @@ def eager_memory(
     _add_residents(watch, module, twin, leaves, flat.names)
     with ExitStack() as stack:
         asked = asked_by_libraries(watch.values)
-        for context in (module.swapped(), asked, places.following(), mode, watch):
+        for context in (module.swapped(), asked, places.following(), all_ways(), mode, watch):
             stack.enter_context(context)
         args, kwargs = batches.unflatten(leaves, flat.tree)
         if loss_fn is None:

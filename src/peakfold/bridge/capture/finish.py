@@ -1,9 +1,10 @@
 """What was recorded, as a Graph: dead nodes dropped, unused numbers dropped, everything named."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from peakfold.ir.control import operands
 from peakfold.ir.graph import Graph, Input, Node, Output, State, Value
 
 
@@ -16,13 +17,14 @@ def finish(
     drawn after it would not be what the original draws.
     """
     given = tuple(inputs)
-    live = _live(tuple(nodes), [out.value for out in outputs] + [pair.output for pair in state])
-    read = {value.node for node in live for value in node.inputs} | {out.value.node for out in outputs}
+    needed = live(tuple(nodes), [out.value for out in outputs] + [pair.output for pair in state])
+    read = {value.node for node in needed for value in node.inputs} | {out.value.node for out in outputs}
     kept = tuple(i for i in given if i.kind not in ("scalar", "constant") or i.id in read)
-    return Graph(kept, tuple(_named(live, given)), outputs, state)
+    return Graph(kept, tuple(_named(needed, given)), outputs, state)
 
 
-def _live(nodes: tuple[Node, ...], roots: list[Value]) -> tuple[Node, ...]:
+def live(nodes: tuple[Node, ...], roots: list[Value]) -> tuple[Node, ...]:
+    """Return the nodes that values need, and those that draw random numbers."""
     needed = {value.node for value in roots}
     kept: list[Node] = []
     for node in reversed(nodes):
@@ -34,15 +36,38 @@ def _live(nodes: tuple[Node, ...], roots: list[Value]) -> tuple[Node, ...]:
 
 def _named(nodes: tuple[Node, ...], inputs: tuple[Input, ...]) -> Iterable[Node]:
     owners = _owners(nodes, inputs)
+    names = {Value(given.id): given.name for given in inputs}
     counts: Counter[str] = Counter(given.name for given in inputs)
+    taken = set(counts)
     for node in nodes:
         module = owners.get(node.id, "") if node.origin.phase == "update" else node.origin.module
         stem = ".".join(part for part in (module, *_PHASES[node.origin.phase], _operation(node)) if part)
         counts[stem] += 1
         name = stem if counts[stem] == 1 else f"{stem}_{counts[stem] - 1}"
+        while name in taken:
+            counts[stem] += 1
+            name = f"{stem}_{counts[stem] - 1}"
+        taken.add(name)
         counts[name] += name != stem
         origin = replace(node.origin, module=module)
-        yield replace(node, name=name, origin=origin)
+        names |= {value: _output_name(name, value, len(node.types)) for value in node.outputs}
+        bodies = tuple(_inside(body, node, names) for body in node.bodies)
+        yield replace(node, name=name, origin=origin, bodies=bodies)
+
+
+def _output_name(name: str, value: Value, outputs: int) -> str:
+    return name if outputs == 1 else f"{name}.{value.index}"
+
+
+def _inside(body: Graph, node: Node, names: Mapping[Value, str]) -> Graph:
+    """Return a graph that a node runs with everything named; inputs are called as what they are given."""
+    counts: Counter[str] = Counter()
+    inputs = []
+    for given, value in zip(body.inputs, operands(node), strict=True):
+        name = names[value]
+        counts[name] += 1
+        inputs.append(replace(given, name=name if counts[name] == 1 else f"{name}.{counts[name] - 1}"))
+    return replace(body, inputs=tuple(inputs), nodes=tuple(_named(body.nodes, tuple(inputs))))
 
 
 _PHASES: dict[str, tuple[str, ...]] = {"forward": (), "backward": ("backward",), "update": ("update",)}

@@ -355,7 +355,7 @@ def data_dependent(what: str) -> CaptureError:
         what=what,
         where=model_line(),
         expected="control flow and shapes that depend on shapes and Python values only",
-        hint="use torch.where or masks, or move this out of the captured function",
+        hint="use torch.cond, torch.where or masks, or move this out of the captured function",
     )
 
 
@@ -364,5 +364,6 @@ def _control_flow(func: object) -> CaptureError:
         stage="capture",
         what=f"the control flow operator {func} cannot be part of one graph",
         where=model_line(),
+        expected="torch.cond, or while_loop without gradients",
         hint="write both branches and choose with torch.where",
     )

@@ -50,7 +50,7 @@ class Replay:
             if drawn is not None:
                 self._keep, tape.drawn = keep, now
 
-    def find(self, nodes: list[Node], op: Op, args: tuple[Arg, ...], kwargs: object, stream: object) -> int:
+    def find(self, nodes: list[Node], node: Node) -> int:
         """Return the id of the node that computed the same, -1 for none.
 
         Raises:
@@ -59,7 +59,8 @@ class Replay:
         if not self.depth:
             return -1
         self._index(nodes)
-        found = self._seen.get(_key(op, args, kwargs, stream), -1) if op.pure or op.random else -1
+        op = node.op
+        found = self._seen.get(_key_of(node), -1) if op.pure or op.random else -1
         if found < 0 and op.random and self._keep:
             raise CaptureError(
                 stage="capture",
@@ -81,8 +82,13 @@ class Replay:
         for node in nodes[self._indexed :]:
             if node.op.name == _BATCH_NORM and node.args[5]:
                 self._seen.setdefault(_key(node.op, _without_statistics(node.args), (), None), node.id)
-            self._seen.setdefault(_key(node.op, node.args, node.kwargs, node.stream), node.id)
+            self._seen.setdefault(_key_of(node), node.id)
         self._indexed = len(nodes)
+
+
+def _key_of(node: Node) -> str:
+    inside = "".join(f" {body.digest}" for body in node.bodies)
+    return _key(node.op, node.args, node.kwargs, node.stream) + inside
 
 
 def _key(op: Op, args: tuple[Arg, ...], kwargs: object, stream: object) -> str:

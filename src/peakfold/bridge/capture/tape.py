@@ -1,7 +1,7 @@
 """The tape: Values, the tensors that stand for them, and the nodes that have been recorded."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
@@ -15,7 +15,7 @@ from peakfold.bridge.capture.replay import Replay
 from peakfold.bridge.capture.storage import HOLE, Geometry, Storages, View, ViewCall, fill
 from peakfold.bridge.capture.values import Values
 from peakfold.errors import CaptureError
-from peakfold.ir.graph import Arg, Input, Kind, Node, Op, State, Value
+from peakfold.ir.graph import Arg, Graph, Input, Kind, Node, Op, State, Value
 from peakfold.ir.types import ScalarType, TensorType
 from peakfold.ops.known import known
 
@@ -245,14 +245,17 @@ class Tape:
         kwargs: tuple[tuple[str, Arg], ...],
         types: tuple[TensorType | ScalarType, ...],
         aliases: tuple[Value | None, ...],
+        bodies: tuple[Graph, ...] = (),
     ) -> Value:
         """Record a node and return its first output; where it runs again, of the node that ran first."""
         stream = self.drawn if op.random else None
         self.drawn += op.random
-        before = self.replay.find(self.nodes, op, args, kwargs, stream)
+        place = self.places.origin()
+        node = Node(-1, "", op, args, kwargs, types, aliases, stream, place, bodies)
+        before = self.replay.find(self.nodes, node)
         if before >= 0:
             return Value(before)
-        node = Node(self._new_id(), "", op, args, kwargs, types, aliases, stream, self.places.origin())
+        node = replace(node, id=self._new_id())
         self.nodes.append(node)
         return Value(node.id)
 

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from peakfold.bridge.capture import batches
 from peakfold.bridge.capture.averages import cumulative_averages
 from peakfold.bridge.capture.binding import BatchLeaf, BufferOf, Parameter, Source, Verbatim
+from peakfold.bridge.capture.branches import control_flow
 from peakfold.bridge.capture.checkpoints import checkpoints_once
 from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
 from peakfold.bridge.capture.guards import Ambient
@@ -127,7 +128,9 @@ class Trace:
             stack.enter_context(asked_by_libraries(self.tape.values))
             stack.enter_context(self.tape.places.following())
             stack.enter_context(self.tape.fake)
-            stack.enter_context(Recorder(self.tape))
+            recorder = Recorder(self.tape)
+            stack.enter_context(control_flow(recorder))
+            stack.enter_context(recorder)
             yield
 
     def results(self, tree: object, first: int = 0) -> Results:

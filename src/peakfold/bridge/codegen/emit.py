@@ -11,6 +11,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from peakfold.bridge.codegen import operators
+from peakfold.bridge.codegen.control import CLONE, control_lines
 from peakfold.bridge.codegen.frame import Frame
 from peakfold.bridge.codegen.header import Header, docstring
 from peakfold.bridge.codegen.host import HOST_EXPRESSIONS, host_expression
@@ -20,13 +21,15 @@ from peakfold.bridge.codegen.packing import Packings
 from peakfold.bridge.codegen.random import REDRAW, Streams
 from peakfold.bridge.codegen.transfer import IMPORTS, Transfers
 from peakfold.bridge.codegen.writer import INDENT, call, deletion, margin, section
+from peakfold.cost.costs import Costs
 from peakfold.errors import PlanError
+from peakfold.ir.control import BODIES, WHILE
 from peakfold.ir.graph import Graph, Kind, Node, Value
 from peakfold.ir.plan import Commit, Compute, Free, Loop, Reuse, Schedule, Step
 from peakfold.ir.types import TensorType
 from peakfold.ops.inplace import PLACE, InPlace, reusable_operands
 from peakfold.plan.fission.derived import LOOP
-from peakfold.plan.fission.program import Nest, Repeat
+from peakfold.plan.fission.program import Nest, Repeat, bodies_of
 from peakfold.plan.schedule.timeline import Timeline
 
 PEAK = " <- peak"
@@ -52,6 +55,7 @@ def emit(
     marks: bool = False,
     loops: Mapping[int, Repeat] | None = None,
     folder: Path | None = None,
+    bodies: Mapping[int, tuple[Nest, ...]] | None = None,
 ) -> str:
     """Return the source of a file that runs a schedule.
 
@@ -64,13 +68,16 @@ def emit(
         marks: call a third argument of ``step`` after each step of the schedule, so that the bytes
             that live there can be measured.
         folder: where what is offloaded waits in a file; None for memory of the host.
+        bodies: the planned graphs of the control flow, by id of the node; without it each is planned here.
 
     Raises:
         PlanError: the schedule reads or frees what does not live, or has a step that is not supported.
     """
-    functions = operator_names(_operators(graph, schedule, loops or {}))
+    if bodies is None:
+        bodies = bodies_of(graph, lambda _: Costs({}, {}))
+    functions = operator_names(_operators(graph, schedule, loops or {}, bodies))
     namer = Namer(graph, functions.values())
-    frame = Frame(graph, namer, functions, loops or {})
+    frame = Frame(graph, namer, functions, loops or {}, bodies=bodies)
     streams = Streams(graph, schedule, namer)
     transfers = Transfers(graph, schedule, frame, folder)
     packings = Packings(graph, schedule, frame)
@@ -111,9 +118,11 @@ def emit(
     )
 
 
-def _operators(graph: Graph, schedule: Schedule, loops: Mapping[int, Repeat]) -> list[str]:
+def _operators(
+    graph: Graph, schedule: Schedule, loops: Mapping[int, Repeat], bodies: Mapping[int, tuple[Nest, ...]]
+) -> list[str]:
     """Return every operator that the schedule may call, in program order, without repeats."""
-    uncalled = {*HOST_EXPRESSIONS, LOOP}
+    uncalled = {*HOST_EXPRESSIONS, LOOP, *BODIES}
     called = [node.op.name for node in graph.nodes if node.op.name not in uncalled]
     forms = [
         _form(graph, graph.node[step.run.node], reuse).form
@@ -121,7 +130,10 @@ def _operators(graph: Graph, schedule: Schedule, loops: Mapping[int, Repeat]) ->
         if isinstance(step, Compute)
         for reuse in step.reuses
     ]
-    inside = [_operators(r.nest.graph, r.nest.schedule, r.nest.loops) for r in loops.values()]
+    nests = (*(repeat.nest for repeat in loops.values()), *chain.from_iterable(bodies.values()))
+    inside = [_operators(one.graph, one.schedule, one.loops, one.bodies) for one in nests]
+    if any(node.op.name == WHILE for node in graph.nodes):
+        inside.append([CLONE])
     return list(dict.fromkeys([*called, *forms, *chain.from_iterable(inside)]))
 
 
@@ -187,6 +199,8 @@ def _heading(graph: Graph, step: Step) -> str:
 def _step(frame: Frame, streams: Streams, step: Step, note: str, marks: bool) -> Iterator[str]:
     if isinstance(step, Compute) and step.run.node in frame.loops:
         return _loop(frame, step, bool(note), marks)
+    if isinstance(step, Compute) and step.run.node in frame.bodies:
+        return _control(frame, step, bool(note))
     if isinstance(step, Compute):
         return _compute(frame, streams, step, note)
     if isinstance(step, Free):
@@ -210,6 +224,22 @@ def _loop(frame: Frame, step: Compute, at_peak: bool, marks: bool) -> Iterator[s
         return _body(inside, streams, nest.schedule, peaks, marks)
 
     return loop_lines(frame, step, write)
+
+
+def _control(frame: Frame, step: Compute, at_peak: bool) -> Iterator[str]:
+    """Yield the lines of control flow; what it runs has no marks, since which of it runs is not known."""
+    most = max(_beside(nest) for nest in frame.bodies[step.run.node])
+
+    def write(inside: Frame, nest: Nest) -> Iterator[str]:
+        peaks = frozenset(nest.timeline.hotspots if at_peak and _beside(nest) == most else ())
+        return _body(inside, Streams(nest.graph, nest.schedule, inside.namer), nest.schedule, peaks, False)
+
+    return control_lines(frame, step, write)
+
+
+def _beside(nest: Nest) -> int:
+    """Return the most bytes that a graph holds beside what it is given."""
+    return nest.timeline.peak - nest.timeline.resident
 
 
 def _compute(frame: Frame, streams: Streams, step: Compute, note: str) -> Iterator[str]:

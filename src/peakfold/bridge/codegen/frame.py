@@ -9,7 +9,7 @@ from peakfold.bridge.codegen.names import Namer
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node, Value, values_in
 from peakfold.ir.plan import Buffer, Reuse, Run, Step
-from peakfold.plan.fission.program import Repeat
+from peakfold.plan.fission.program import Nest, Repeat
 
 
 @dataclass
@@ -25,6 +25,7 @@ class Frame:
 
     Attributes:
         loops: the regions of the graph, by id of the node that stands for each.
+        bodies: the planned graphs of its control flow, by id of the node.
         live: bytes of every storage that lives, inputs included.
         used: names of operators that the text read so far calls.
         read_inputs: ids of the inputs that it reads.
@@ -39,9 +40,11 @@ class Frame:
         functions: dict[str, str],
         loops: Mapping[int, Repeat],
         given: Mapping[int, str] | None = None,
+        bodies: Mapping[int, tuple[Nest, ...]] | None = None,
     ) -> None:
         self.graph = graph
         self.loops = loops
+        self.bodies = bodies or {}
         self.used: dict[str, None] = {}
         self.read_inputs: dict[int, None] = {}
         self.namer = namer
@@ -53,9 +56,10 @@ class Frame:
         self._latest: dict[Value, Buffer] = {}
         self.live = sum(graph.nbytes(Value(given.id)) for given in graph.inputs)
 
-    def nested(self, graph: Graph, loops: Mapping[int, Repeat], given: Mapping[int, str]) -> "Frame":
-        """Return the frame of a graph that runs in a loop of this one; its inputs are expressions here."""
-        found = Frame(graph, self.namer.nested(graph), self._functions, loops, given)
+    def nested(self, nest: Nest, given: Mapping[int, str], suffix: str) -> "Frame":
+        """Return the frame of a graph that runs inside of this one; its inputs are expressions here."""
+        namer = self.namer.nested(nest.graph, suffix)
+        found = Frame(nest.graph, namer, self._functions, nest.loops, given, nest.bodies)
         found.used, found.live = self.used, self.live
         return found
 
@@ -164,6 +168,14 @@ class Frame:
         self._forget(storage)
         self.live -= storage.nbytes
         return list(storage.names.values()), storage.nbytes
+
+    def leave(self, value: Value) -> list[str]:
+        """Hand the storage of a value to who is outside; return the names that it had here."""
+        root = self.graph.storage(value)
+        storage = self._storages[self._latest[root]]
+        self.live -= storage.nbytes
+        self._forget(storage)
+        return list(storage.names.values())
 
     def away(self, buffer: Buffer) -> tuple[list[str], int]:
         """Note that the bytes of a buffer wait on the host; return the names to delete and the bytes."""

@@ -55,7 +55,7 @@ def _inside(frame: Frame, step: Compute, start: str, stop: str) -> Frame:
     given = {ident: frame.read(value) for ident, value in zip(body.operands, node.inputs, strict=True)}
     given |= {ident: frame.read(value) for ident, value in zip(body.results, node.outputs, strict=True)}
     given |= {number.input: _number(number, start, stop) for number in body.numbers}
-    return frame.nested(body.graph, repeat.nest.loops, given)
+    return frame.nested(repeat.nest, given, "_part")
 
 
 def _number(number: Number, start: str, stop: str) -> str:
@@ -80,6 +80,6 @@ def indented(line: str) -> str:
         '        x = f()    # +4 B'
     """
     code, mark, rest = line.partition("  # ")
-    if mark and code.endswith(INDENT):
+    if mark and code.strip() and code.endswith(INDENT):
         code = code[: -len(INDENT)]
     return f"{INDENT}{code}{mark}{rest}"

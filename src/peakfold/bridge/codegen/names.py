@@ -107,10 +107,14 @@ class Namer:
         """Return an identifier that is used nowhere else."""
         return unique(identifier(text), self._taken)
 
-    def nested(self, graph: Graph) -> "Namer":
-        """Return a namer of a part in the same function; a name that a whole has says so."""
+    def share(self, value: Value, name: str) -> None:
+        """Give a value's first run an identifier that is in use outside, where it means the same."""
+        self._names[value, 0] = name
+
+    def nested(self, graph: Graph, suffix: str) -> "Namer":
+        """Return a namer of a graph in the same function; a name that is taken outside gets a suffix."""
         found = Namer(graph, ())
-        found._taken, found._part = self._taken, "_part"
+        found._taken, found._part = self._taken, suffix
         return found
 
     def stream(self, node: Node) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.codegen.operators import keeps_workspace
+from peakfold.ir.control import COND, operands
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType
 from peakfold.plan.fission.derived import Body
@@ -69,6 +70,9 @@ def interpret(
             if bodies and node.id in bodies:
                 values.update(zip(node.outputs, _parts(bodies[node.id], node, values), strict=True))
                 continue
+            if node.bodies:
+                values.update(zip(node.outputs, _controlled(node, values), strict=True))
+                continue
             args = [_real(arg, values) for arg in node.args]
             kwargs = {name: _real(arg, values) for name, arg in node.kwargs}
             with _mode_for(node):
@@ -85,6 +89,26 @@ def _mode_for(node: Node) -> Iterator[None]:
         return
     with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
         yield
+
+
+def _controlled(node: Node, values: Mapping[Value, Any]) -> list[torch.Tensor]:
+    """Return what control flow gives out: the side that the predicate chooses, or what the last pass left."""
+    given = [values[value] for value in operands(node)]
+    if node.op.name == COND:
+        predicate = node.args[0]
+        assert isinstance(predicate, Value)
+        return _applied(node.bodies[not values[predicate]], given)
+    test, body = node.bodies
+    carried = [given[place].clone() for place in range(len(node.types))]
+    others = given[len(carried) :]
+    while _applied(test, [*carried, *others])[0]:
+        carried = _applied(body, [*carried, *others])
+    return carried
+
+
+def _applied(graph: Graph, given: list[torch.Tensor]) -> list[torch.Tensor]:
+    made = interpret(graph, {one.id: value for one, value in zip(graph.inputs, given, strict=True)}, {})
+    return [made[out.value] for out in graph.outputs]
 
 
 def _parts(body: Body, node: Node, values: Mapping[Value, Any]) -> list[torch.Tensor]:

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast, get_args
 
 from peakfold.errors import UsageError
 from peakfold.ir.graph import Arg, Graph, Input, Kind, Node, Op, Origin, Output, Phase, State, Symbol, Value
-from peakfold.ir.text.graph_print import DTYPES, HEADER
+from peakfold.ir.text.graph_print import DTYPES, GRAPH, HEADER
 from peakfold.ir.text.lexer import Line, inverse, lines_of, unquoted
 from peakfold.ir.types import ScalarType, TensorType, Type, contiguous_strides
 
@@ -49,8 +49,12 @@ def parse_graph(text: str) -> Graph:
 
 @dataclass
 class _Reader:
-    """What is read so far. A value is known from its own line on, so that a graph is in order by reading."""
+    """What is read so far. A value is known from its own line on, so that a graph is in order by reading.
 
+    ``margin`` is how far in its sections stand; of a graph that a node runs, its first line says.
+    """
+
+    margin: int | None = 0
     device: str = "cpu"
     section: str = ""
     ids: dict[str, int] = field(default_factory=dict)
@@ -60,20 +64,48 @@ class _Reader:
     outputs: list[Output] = field(default_factory=list)
     state: list[State] = field(default_factory=list)
     ops: dict[Op, Op] = field(default_factory=dict)
+    inside: "_Inside | None" = None
 
     def read(self, line: Line) -> None:
+        if self.inside is not None and line.indent > self.inside.margin:
+            return self.inside.reader.read(line)
+        self._close()
         if not self.section:
             _header(line)
             self.section = "header"
-        elif line.text == line.text.lstrip():
+        elif self._is_heading(line):
             self._heading(line)
+        elif self.section == "nodes" and line.accept(GRAPH):
+            self._open(line)
         else:
             self._body(line)
             line.expect_end()
+        return None
+
+    def _is_heading(self, line: Line) -> bool:
+        if self.margin is None:
+            self.margin = line.indent
+        return line.indent <= self.margin
+
+    def _open(self, line: Line) -> None:
+        """Begin a graph that the last node runs."""
+        line.expect_end()
+        if not self.nodes:
+            raise line.fail("a graph stands before the first node", expected="a node above it", column=1)
+        reader = _Reader(margin=None, device=self.device, section="header", ops=self.ops)
+        self.inside = _Inside(line.indent, reader)
+
+    def _close(self) -> None:
+        """Give a graph that has ended to the node that runs it."""
+        if self.inside is not None:
+            node = self.nodes[-1]
+            self.nodes[-1] = replace(node, bodies=(*node.bodies, self.inside.reader.graph("")))
+            self.inside = None
 
     def graph(self, text: str) -> Graph:
         if not self.section:
             _header(Line(1, text, _ERROR))
+        self._close()
         return Graph(tuple(self.inputs), tuple(self.nodes), tuple(self.outputs), tuple(self.state))
 
     def _heading(self, line: Line) -> None:
@@ -258,6 +290,14 @@ class _Reader:
         return TensorType(
             shape, _NAMES[token.text], _device(line) if line.accept("on") else self.device, strides
         )
+
+
+@dataclass
+class _Inside:
+    """A graph that a node runs, as it is read: all lines that stand further in than ``margin``."""
+
+    margin: int
+    reader: _Reader
 
 
 def _header(line: Line) -> None:

@@ -12,6 +12,9 @@ from peakfold.ir.types import ScalarType, TensorType, Type, contiguous_strides
 
 HEADER = "peakfold graph 1"
 
+GRAPH = "graph"
+"""Stands before each graph that a node runs, below the node and further in."""
+
 DTYPES = {
     "float64": "f64",
     "float32": "f32",
@@ -56,13 +59,15 @@ def print_graph(graph: Graph) -> str:
         state
         <BLANKLINE>
     """
-    return "\n".join(_Printer(graph).lines()) + "\n"
+    printer = _Printer(graph, _usual_device(graph))
+    head = (HEADER, f"device {plain_or_quoted(printer.device, DEVICE)}", "")
+    return "\n".join((*head, *printer.lines())) + "\n"
 
 
 class _Printer:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, device: str) -> None:
         self.graph = graph
-        self.device = _usual_device(graph)
+        self.device = device
         named = [(given.id, given.name) for given in graph.inputs]
         named += [(node.id, node.name) for node in graph.nodes]
         count = Counter(name for _, name in named)
@@ -71,11 +76,15 @@ class _Printer:
 
     def lines(self) -> Iterator[str]:
         graph = self.graph
-        yield from (HEADER, f"device {plain_or_quoted(self.device, DEVICE)}", "", "inputs")
+        yield "inputs"
         for given in graph.inputs:
             yield f"  %{given.id} {plain_or_quoted(given.name)} : {self.type(given.type)} {given.kind}"
         yield from ("", "nodes")
-        yield from (f"  {self.node(node)}" for node in graph.nodes)
+        for node in graph.nodes:
+            yield f"  {self.node(node)}"
+            for body in node.bodies:
+                yield f"    {GRAPH}"
+                yield from (f"      {line}" for line in _Printer(body, self.device).lines() if line)
         yield from ("", "outputs")
         for out in graph.outputs:
             yield f"  {plain_or_quoted(out.name)} = {self.value(out.value)}"

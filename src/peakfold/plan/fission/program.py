@@ -1,9 +1,11 @@
 """A program with regions, planned: outer graph and bodies, each with its costs, schedule and timeline."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from peakfold.cost.costs import Costs
+from peakfold.ir.control import WHILE, planned_bodies
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.plan import Plan, Schedule
 from peakfold.ir.types import TensorType
@@ -12,6 +14,9 @@ from peakfold.plan.fission.derived import LOOP, Body, Derived
 from peakfold.plan.schedule.lower import lower
 from peakfold.plan.schedule.simulate import simulate
 from peakfold.plan.schedule.timeline import Timeline
+
+PASSES = 1
+"""Passes of a while loop that its seconds are those of."""
 
 CostsOf = Callable[[Graph], Costs]
 """Gives seconds and hidden bytes of the operators of a graph; loops may be absent."""
@@ -28,6 +33,7 @@ class Nest:
         schedule: what the plan comes to.
         timeline: the schedule simulated; a loop is one step of it.
         loops: by id of the loop's node.
+        bodies: the graphs that a node of control flow runs, by its id.
     """
 
     graph: Graph
@@ -36,12 +42,15 @@ class Nest:
     schedule: Schedule
     timeline: Timeline
     loops: Mapping[int, "Repeat"]
+    bodies: "Mapping[int, tuple[Nest, ...]]" = field(default_factory=dict)
 
     def nests(self) -> Iterator["Nest"]:
         """Yield this one and all that are nested in it."""
         yield self
         for repeat in self.loops.values():
             yield from repeat.nest.nests()
+        for body in chain.from_iterable(self.bodies.values()):
+            yield from body.nests()
 
 
 @dataclass(frozen=True)
@@ -77,10 +86,47 @@ def planned(derived: Derived, plan: Plan, costs_of: CostsOf) -> Nest:
         ident: Repeat(body, planned(body.derived, inside_plan(body), costs_of))
         for ident, body in derived.bodies.items()
     }
-    costs = with_loops(derived.graph, costs_of(derived.graph), loops)
+    bodies = bodies_of(derived.graph, costs_of)
+    costs = with_bodies(derived.graph, with_loops(derived.graph, costs_of(derived.graph), loops), bodies)
     schedule = lower(derived.graph, plan)
     timeline = simulate(derived.graph, costs, schedule)
-    return Nest(derived.graph, plan, costs, schedule, timeline, loops)
+    return Nest(derived.graph, plan, costs, schedule, timeline, loops, bodies)
+
+
+def bodies_of(graph: Graph, costs_of: CostsOf) -> Mapping[int, tuple[Nest, ...]]:
+    """Return the graphs that the control flow of a graph runs, each planned by itself, by id of the node."""
+    return {
+        node.id: tuple(
+            planned(Derived(body, {}), Plan(body.digest), costs_of) for body in planned_bodies(node)
+        )
+        for node in graph.nodes
+        if node.bodies
+    }
+
+
+def with_bodies(graph: Graph, costs: Costs, bodies: Mapping[int, tuple[Nest, ...]]) -> Costs:
+    """Return the costs of a graph with those of its control flow.
+
+    A branch costs what its dearer side does, in bytes and in seconds. A loop holds what it carries, and what
+    its pass or its question takes beside that; its seconds are those of `PASSES` passes, since nothing says
+    how many there are.
+    """
+    if not bodies:
+        return costs
+    seconds, workspace = dict(costs.seconds), dict(costs.workspace)
+    for ident, nests in bodies.items():
+        node, times = graph.node[ident], [nest.timeline.seconds for nest in nests]
+        beside = max(nest.timeline.peak - nest.timeline.resident for nest in nests)
+        loops = node.op.name == WHILE
+        seconds[ident] = PASSES * sum(times) if loops else max(times)
+        made = sum(kind.nbytes for kind in node.types if isinstance(kind, TensorType))
+        workspace[ident] = beside if loops else beside - made
+    return replace(costs, seconds=seconds, workspace=workspace)
+
+
+def controlled(graph: Graph, costs_of: CostsOf) -> Costs:
+    """Return the costs of a graph with those of its control flow, whose graphs are planned by themselves."""
+    return with_bodies(graph, costs_of(graph), bodies_of(graph, costs_of))
 
 
 def inside_plan(body: Body) -> Plan:

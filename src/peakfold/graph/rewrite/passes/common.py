@@ -50,7 +50,8 @@ def _repeated(graph: Graph) -> Iterator[tuple[int, int]]:
 def _key(node: Node, values: dict[Value, Value]) -> object:
     args = tuple(_typed(substitute(arg, values)) for arg in node.args)
     kwargs = tuple((name, _typed(substitute(arg, values))) for name, arg in node.kwargs)
-    return node.op.name, args, kwargs, node.types, node.origin.phase == "update"
+    inside = tuple(body.digest for body in node.bodies)
+    return node.op.name, args, kwargs, node.types, node.origin.phase == "update", inside
 
 
 def _typed(arg: object) -> object:

@@ -1,0 +1,120 @@
+"""torch.cond where gradients are asked for: forward and backward are branches of their own.
+
+As torch does it, the backward pass computes the side that ran once more, from what went into it, and then its
+gradients. What the functions close over counts as operands: torch's compiler finds it by reading the code,
+and here a first look at what they read does.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.utils import _pytree as pytree
+
+from peakfold.bridge.capture import control
+from peakfold.bridge.capture.intercept import intercepted
+
+if TYPE_CHECKING:
+    from peakfold.bridge.capture.recorder import Recorder
+
+Function = Callable[..., object]
+Tensors = tuple[torch.Tensor, ...]
+
+
+@contextmanager
+def control_flow(recorder: "Recorder") -> Iterator[None]:
+    """Have torch.cond and while_loop record what they mean, where torch would compile around them."""
+
+    def cond(predicate: object, then: Function, other: Function, operands: Sequence[Any]) -> object:
+        return _cond(recorder, predicate, (then, other), tuple(operands))
+
+    def loop(test: Function, function: Function, carried: Sequence[Any], others: Sequence[Any]) -> object:
+        return control.while_loop(recorder, test, function, carried, others)
+
+    with intercepted(cond, loop):
+        yield
+
+
+def _cond(
+    recorder: "Recorder", predicate: object, sides: tuple[Function, Function], operands: Tensors
+) -> object:
+    number = control.known(recorder, predicate)
+    if number is not None:
+        return sides[not number](*operands)
+    assert isinstance(predicate, torch.Tensor)
+    if not torch.is_grad_enabled():
+        return control.branch(recorder, predicate, sides, operands)
+    given = (*operands, *_read(recorder, sides, operands))
+    if not any(tensor.requires_grad for tensor in given):
+        return control.branch(recorder, predicate, sides, operands)
+    tree: list[pytree.TreeSpec] = []
+    made = _Branch.apply(recorder, predicate, sides, len(operands), tree, *given)  # type: ignore[no-untyped-call]
+    return pytree.tree_unflatten(made, tree[0])
+
+
+def _read(recorder: "Recorder", sides: Sequence[Function], operands: Tensors) -> list[torch.Tensor]:
+    """Return the tensors from outside that need a gradient and are read beside the operands."""
+    known = set(map(id, operands))
+    found: dict[int, torch.Tensor] = {}
+    with torch.no_grad():
+        for side in sides:
+            inner, _, _ = control.traced(recorder, side, operands)
+            found |= {id(tensor): tensor for tensor in inner.seen if id(tensor) not in known}
+    return [tensor for tensor in found.values() if tensor.requires_grad]
+
+
+class _Branch(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        recorder: "Recorder",
+        predicate: torch.Tensor,
+        sides: tuple[Function, Function],
+        count: int,
+        tree: list[pytree.TreeSpec],
+        *given: torch.Tensor,
+    ) -> Tensors:
+        ctx.recorder, ctx.sides, ctx.count = recorder, sides, count
+        ctx.given = given
+        ctx.save_for_backward(predicate, *given)
+        result = control.branch(recorder, predicate, sides, given[:count])
+        leaves, spec = pytree.tree_flatten(result)
+        tree.append(spec)
+        made = cast(Tensors, tuple(leaves))
+        ctx.mark_non_differentiable(*(t for t in made if not t.is_floating_point()))
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        predicate, *_ = ctx.saved_tensors  # torch refuses here where one of them was changed in place
+        given = ctx.given
+        wanted = [place for place, needed in enumerate(ctx.needs_input_grad[5:]) if needed]
+        sides = tuple(_backward(side, given, ctx.count, wanted, gradients) for side in ctx.sides)
+        made = control.branch(ctx.recorder, predicate, cast(Any, sides), ())
+        found: list[torch.Tensor | None] = [None] * len(given)
+        for place, gradient in zip(wanted, cast(Tensors, made), strict=True):
+            found[place] = gradient
+        return (None,) * 5 + tuple(found)
+
+
+def _backward(
+    side: Function, given: Tensors, count: int, wanted: Sequence[int], gradients: Tensors
+) -> Function:
+    """Return a function of nothing that gives the gradients of one side, zeros for what it does not read."""
+
+    def run() -> Tensors:
+        with torch.enable_grad():
+            operands = [t.detach().requires_grad_(t.requires_grad) for t in given[:count]]
+            leaves = cast(list[torch.Tensor], pytree.tree_leaves(side(*operands)))
+            inputs = [*operands, *given[count:]]
+            pairs = [(out, g) for out, g in zip(leaves, gradients, strict=True) if out.requires_grad]
+        sources = [inputs[place] for place in wanted]
+        found: Sequence[torch.Tensor | None] = [None] * len(sources)
+        if pairs:
+            outs, weights = zip(*pairs, strict=True)
+            found = torch.autograd.grad(outs, sources, weights, allow_unused=True)
+        both = zip(sources, found, strict=True)
+        return tuple(torch.zeros_like(source) if one is None else one for source, one in both)
+
+    return run

@@ -1,0 +1,276 @@
+"""torch.cond and while_loop: captured, planned, emitted, equal."""
+
+import copy
+
+import pytest
+import torch
+from tests.torch.capture_support import equal_steps
+from torch import nn
+from torch._higher_order_ops import while_loop
+
+import peakfold
+from peakfold.bridge.capture import capture_inference, capture_step
+from peakfold.bridge.codegen.emit import emit
+from peakfold.bridge.runtime.measure import peak_bytes
+from peakfold.bridge.runtime.source import load_source
+from peakfold.cost.costs import Costs
+from peakfold.errors import CaptureError
+from peakfold.ir.control import COND, WHILE
+from peakfold.ir.plan import Plan
+from peakfold.ir.text import parse_graph, print_graph
+from peakfold.plan.check import check_graph, require_legal
+from peakfold.plan.fission.derived import Derived
+from peakfold.plan.fission.program import planned
+
+FREE = Costs({}, {})
+
+
+class Sides(nn.Module):
+    """One side is wide, the other is not; both read what is outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.plain = nn.Linear(8, 32), nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = x.cos()
+
+        def wide(v):
+            y = torch.cat([self.wide(v), h, v * 2], 1).relu()
+            return (y.sum(1, keepdim=True) * h).t(), y.mean()
+
+        y, m = torch.cond(x.sum() > 0, wide, lambda v: (self.plain(v).t(), v.mean()), (h,))
+        return y * 2 + m
+
+
+class Passes(nn.Module):
+    """A loop whose pass branches, and that reads what is outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x, n):
+        h = x.reshape(6, 8).cos()
+
+        def body(i, y):
+            z = torch.cond(i % 2 == 0, lambda v: self.layer(v).relu(), lambda v: v * h, (y,))
+            return i + 1, z
+
+        start = torch.zeros((), dtype=torch.int64)
+        i, y = while_loop(lambda i, y: i < n, body, (start, x.reshape(6, 8).sin()))
+        return y * 2, i
+
+
+def nest_of(graph):
+    nest = planned(Derived(graph, {}), Plan(graph.digest), lambda _: FREE)
+    for part in nest.nests():
+        require_legal(part.graph, part.schedule)
+    return nest
+
+
+def emitted(captured):
+    nest = nest_of(captured.graph)
+    return load_source(emit(nest.graph, nest.schedule, nest.timeline, bodies=nest.bodies)), nest
+
+
+def tensors_of(module, *batch):
+    named = {name: p.detach() for name, p in module.named_parameters()}
+    return named | {f"batch.{i}": leaf for i, leaf in enumerate(batch)}
+
+
+def bodies(graph, op):
+    (node,) = (node for node in graph.nodes if node.op.name == op)
+    return node.bodies
+
+
+def test_a_branch_is_a_node_with_two_graphs_and_is_written_and_read():
+    graph = capture_inference(Sides(), torch.zeros(6, 8)).graph
+    assert check_graph(graph) == []
+    assert parse_graph(print_graph(graph)) == graph
+    then, other = bodies(graph, COND)
+    assert [given.name for given in then.inputs] == [given.name for given in other.inputs]
+    assert {node.op.packet for node in then.nodes} > {"cat", "relu", "sum"}
+    assert {node.op.packet for node in other.nodes} == {"t", "addmm", "mean"}
+
+
+def test_the_digest_covers_what_is_inside():
+    def graph(factor):
+        class Net(nn.Module):
+            def forward(self, x):
+                return torch.cond(x.sum() > 0, lambda v: v * factor, lambda v: -v, (x,))
+
+        return capture_inference(Net(), torch.zeros(3)).graph
+
+    assert graph(2.0).digest == graph(2.0).digest != graph(3.0).digest
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_both_sides_are_as_in_eager(sign):
+    torch.manual_seed(0)
+    module = Sides()
+    program, _ = emitted(capture_inference(module, torch.zeros(6, 8)))
+    x = torch.rand(6, 8) * sign
+    (y,) = program(tensors_of(module, x), {})
+    with torch.no_grad():
+        assert torch.equal(y, module(x))
+
+
+def test_the_bytes_are_those_of_the_larger_side():
+    module = Sides()
+    program, nest = emitted(capture_inference(module, torch.zeros(6, 8)))
+    measured = {}
+    for sign in (1, -1):
+        given = tensors_of(module, torch.rand(6, 8) * sign)
+        resident = sum(tensor.nbytes for tensor in given.values())
+        measured[sign] = peak_bytes(lambda given=given: program(given, {}), resident=resident).peak_bytes
+    assert measured[1] > measured[-1]
+    assert nest.timeline.peak == measured[1]
+
+
+@pytest.mark.parametrize("passes", [0, 1, 4])
+def test_a_loop_is_as_in_eager_however_often_it_runs(passes):
+    torch.manual_seed(0)
+    module, x, n = Passes(), torch.randn(8, 6), torch.tensor(passes)
+    captured = capture_inference(module, (torch.zeros(8, 6), torch.tensor(0)))
+    assert check_graph(captured.graph) == []
+    assert parse_graph(print_graph(captured.graph)) == captured.graph
+    assert len(bodies(captured.graph, WHILE)) == 2
+    program, nest = emitted(captured)
+    given = tensors_of(module, x, n)
+    found = []
+    resident = sum(tensor.nbytes for tensor in given.values())
+    measured = peak_bytes(lambda: found.append(program(given, {})), resident=resident).peak_bytes
+    with torch.no_grad():
+        expected = module(x, n)
+    assert all(torch.equal(a, b) for a, b in zip(found[-1], expected, strict=True))
+    assert measured == nest.timeline.peak if passes else measured <= nest.timeline.peak
+
+
+def test_a_training_step_equals_eager_bit_for_bit_on_both_sides():
+    torch.manual_seed(0)
+    model = Sides()
+    for sign in (1, -1):
+        batch = (torch.rand(6, 8) * sign,)
+        equal_steps(
+            capture_step,
+            copy.deepcopy(model),
+            lambda m, x: m(x).square().mean(),
+            lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9),
+            batch,
+        )
+
+
+def test_the_whole_way_is_proved_equal_and_names_the_barrier():
+    torch.manual_seed(0)
+    model = Sides()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = peakfold.optimize_step(
+        model, lambda m, x: m(x).square().mean(), optimizer, (torch.rand(6, 8),), iterations=20
+    )
+    assert step.report.equal.ok
+    assert step.report.equal.bit_equal
+    assert step.report.barriers == (COND,)
+    assert "if gt_1:" in step.source
+    assert "else:" in step.source
+
+
+def test_a_predicate_that_no_input_has_a_part_in_chooses_when_captured():
+    class Net(nn.Module):
+        def forward(self, x):
+            return torch.cond(torch.ones(()) > 0, lambda v: v.sin(), lambda v: v.cos(), (x,))
+
+    graph = capture_inference(Net(), torch.zeros(3)).graph
+    assert [node.op.packet for node in graph.nodes] == ["sin"]
+
+
+def test_numbers_drawn_in_a_branch_are_those_of_eager():
+    class Net(nn.Module):
+        def forward(self, x):
+            y = torch.dropout(x, 0.5, True)
+            z = torch.cond(x.sum() > 0, lambda v: torch.dropout(v, 0.5, True), lambda v: v * 1, (y,))
+            return torch.dropout(z, 0.5, True)
+
+    captured = capture_inference(Net(), torch.zeros(50))
+    program, _ = emitted(captured)
+    for x in (torch.ones(50), -torch.ones(50)):
+        torch.manual_seed(3)
+        (y,) = program({"batch.0": x}, {})
+        torch.manual_seed(3)
+        assert torch.equal(y, Net()(x))
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def branch(then, other):
+    return Function(lambda x: torch.cond(x.sum() > 0, then, other, (x,)))
+
+
+def loop(test, body, *carried):
+    return Function(lambda x: while_loop(test, body, (*carried, x)))
+
+
+@pytest.mark.parametrize(
+    ("module", "what", "got"),
+    [
+        (
+            branch(lambda v: v, lambda v: v.sum(0)),
+            "the branches of torch.cond return tensors of different shapes or types",
+            "(float32[4, 4]) and (float32[4])",
+        ),
+        (
+            branch(lambda v: v, lambda v: (v, v)),
+            "the branches of torch.cond return tensors of different shapes or types",
+            "(float32[4, 4]) and (float32[4, 4], float32[4, 4])",
+        ),
+        (
+            branch(lambda v: v.double(), lambda v: v),
+            "the branches of torch.cond return tensors of different shapes or types",
+            "(float64[4, 4]) and (float32[4, 4])",
+        ),
+        (
+            branch(lambda v: v.add_(1), lambda v: v),
+            "a branch or loop writes into a tensor from outside of it",
+            "an in-place operator on a tensor of shape (4, 4)",
+        ),
+        (branch(lambda v: 3, lambda v: 4), "a branch or loop returns something else than tensors", "int"),
+        (
+            loop(lambda v: v.sum() > 0, lambda v: (v.sum(0),)),
+            "a pass of while_loop is given and returns tensors of different shapes or types",
+            "(float32[4, 4]) and (float32[4])",
+        ),
+        (
+            loop(lambda i, v: i < 3, lambda i, v: (i + 1, v), 0),
+            "while_loop carries something else than tensors",
+            "a int",
+        ),
+        (
+            loop(lambda v: v > 0, lambda v: (v,)),
+            "the condition of while_loop is none",
+            "torch.bool of shape (4, 4)",
+        ),
+    ],
+)
+def test_bad_control_flow_names_its_line(module, what, got):
+    with pytest.raises(CaptureError) as caught:
+        capture_inference(module, torch.zeros(4, 4))
+    assert caught.value.what == what
+    assert caught.value.got == got
+    assert "test_control.py:" in caught.value.where
+
+
+def test_a_loop_that_needs_gradients_is_refused():
+    model = nn.Linear(4, 4)
+
+    def loss(m, x):
+        return while_loop(lambda v: v.sum() > 9, lambda v: (m(v),), (x,))[0].sum()
+
+    with pytest.raises(CaptureError, match="while_loop reads what needs a gradient"):
+        capture_step(model, loss, None, (torch.zeros(2, 4),))
