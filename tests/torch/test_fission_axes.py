@@ -21,7 +21,7 @@ from peakfold.plan.fission.dims import components
 from peakfold.plan.fission.nested import regions_of
 from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.states import Partial
-from peakfold.plan.fission.tree import Tree, first_parts, region_of
+from peakfold.plan.fission.tree import Tree, first_parts, region_of, rest_of
 from peakfold.workloads import BEYOND_NAMES, NAMES, load_target
 
 torch.set_num_threads(1)
@@ -152,10 +152,32 @@ def test_every_candidate_is_a_region(name):
     hot = {value for value in graph.storages() if value.node in graph.node}
     found = candidates(graph, hot, components(graph))
     assert found
-    assert {candidate.source for candidate in found} == {"hot", "stretch", "dominator"}
+    sources = {candidate.source for candidate in found}
+    assert sources >= {"hot", "stretch", "dominator"}
     values = run(graph)
-    for candidate in (*found[:10], *found[-4:]):
-        computes_the_same(graph, values, [region_of(candidate, first_parts(candidate))])
+    paired = [candidate for candidate in found if candidate.source in ("pair", "alike")]
+    for candidate in dict.fromkeys((*found[:10], *found[-4:], *paired[:4])):
+        computes_the_same(graph, values, all_of(candidate))
+
+
+def all_of(candidate):
+    """The regions of a candidate in as few parts as come out."""
+    parts = first_parts(candidate)
+    return [region_of(candidate, parts), *rest_of(candidate, parts)]
+
+
+def test_scores_of_attention_are_whole_in_no_layer():
+    graph = prepare(captured("attention"))
+    hot = {value for value in graph.storages() if value.node in graph.node}
+    found = candidates(graph, hot, components(graph))
+    alike = next(one for one in found if one.source == "alike" and one.axis == "sequence" and len(one.rest) == 3)
+    derived = derive(graph, all_of(alike))
+    scores = 2 * 48 * 48 * 8
+    assert any(graph.nbytes(value) >= scores for value in graph.storages())
+    assert all(derived.graph.nbytes(value) < scores for value in derived.graph.storages())
+    again = [run for run in alike.every if run.k]
+    assert [graph.node[run.node].op.packet for run in again] == 2 * ["bmm", "mul", "_softmax"]
+    computes_the_same(graph, run(graph), all_of(alike))
 
 
 @pytest.mark.parametrize("name", ["bert", "unet", "gptneo"])

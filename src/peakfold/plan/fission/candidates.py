@@ -1,24 +1,25 @@
 """Where a program could be split: regions along each axis, with what they would gain [MAGIS, section 4.2].
 
-Three sources: dominators of hot tensors (algorithm 1), the hot tensors themselves, and stretches of the
-forward between narrow waists, with their backward, in which the forward is computed again.
+Sources: dominators of hot tensors (algorithm 1), the hot tensors themselves, stretches of the forward
+between narrow waists, with their backward, in which the forward is computed again, and pairs of a loop of the
+forward and one of the backward around a large tensor; pairs that are alike, as in every layer, are one more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Anchor, Run
-from peakfold.plan.fission.assign import outputs_of
 from peakfold.plan.fission.axes import anchor_of
 from peakfold.plan.fission.dims import Component, Vertex
 from peakfold.plan.fission.dominators import dominators
 from peakfold.plan.fission.grow import Ground, Growth, steps
+from peakfold.plan.fission.pairs import Pair, Piece, pairs
 from peakfold.plan.fission.states import Factor, Partial
 from peakfold.plan.fission.waists import Stretch, stretches
 
-Source = Literal["dominator", "hot", "stretch"]
+Source = Literal["widest", "dominator", "hot", "stretch", "pair", "alike"]
 
 LEVELS = 4
 """Bands of scores (algorithm 1's L)."""
@@ -46,6 +47,7 @@ class Candidate:
             whole is not counted as saved.
         shared: bytes that each part adds into, whole: gradients of weights and the like.
         source: where it comes from.
+        rest: loops that are split with it, in as many parts.
     """
 
     axis: str
@@ -55,6 +57,12 @@ class Candidate:
     gain: int
     shared: int
     source: Source
+    rest: tuple[Piece, ...] = ()
+
+    @property
+    def every(self) -> tuple[Run, ...]:
+        """The runs of all its loops."""
+        return (*self.runs, *(run for piece in self.rest for run in piece.runs))
 
 
 def candidates(
@@ -70,14 +78,15 @@ def candidates(
         most: how many axes are looked at.
     """
     ground = Ground(graph)
-    found: dict[tuple[Run, ...], Candidate] = {}
+    found: dict[tuple[tuple[Run, ...], tuple[Piece, ...]], Candidate] = {}
     plain = {node.id: 0 for node in graph.nodes if node.origin.phase != "update"}
     parts = stretches(graph, ground.reach)
     for component in hottest(graph, hot, axes)[:most]:
         for candidate in _of_axis(ground, hot, component, plain, parts, levels):
-            known = found.get(candidate.runs)
+            key = (candidate.runs, candidate.rest)
+            known = found.get(key)
             if known is None or candidate.gain > known.gain:
-                found[candidate.runs] = candidate
+                found[key] = candidate
     return tuple(sorted(found.values(), key=lambda item: (-item.gain, item.axis, item.runs)))
 
 
@@ -113,6 +122,48 @@ def _of_axis(
         yield from _first(ground, hot, component, allowed, "dominator")
     for stretch in parts:
         yield from _first(ground, hot, component, stretch.k_of, "stretch")
+    yield from _paired(ground, hot, component)
+
+
+def _paired(ground: Ground, hot: Set[Value], component: Component) -> Iterator[Candidate]:
+    """Pairs of loops around hot tensors; those that are alike together; and all of them together."""
+    alike: dict[tuple[tuple[str, int], ...], list[Candidate]] = {}
+    for pair in pairs(ground, hot, component, HOT):
+        made = _of_pair(component, pair, hot)
+        yield made
+        ops = tuple((ground.graph.node[run.node].op.name, run.k) for run in made.runs)
+        alike.setdefault(ops, []).append(made)
+    for group in alike.values():
+        yield from _together(group)
+    if len(alike) > 1:
+        yield from _together([one for group in alike.values() for one in group])
+
+
+def _of_pair(component: Component, pair: Pair, hot: Set[Value]) -> Candidate:
+    gain, shared = _gain(pair.growth, hot)
+    behind = pair.behind
+    whole = (component.name, component.length, behind.runs, behind.anchor)
+    return Candidate(*whole, gain, shared, "pair", (pair.ahead,))
+
+
+def _together(group: list[Candidate]) -> Iterator[Candidate]:
+    """One candidate of several that have no run in common."""
+    taken: set[Run] = set()
+    chosen: list[Candidate] = []
+    for one in sorted(group, key=lambda item: -item.gain):
+        if taken.isdisjoint(one.every):
+            taken.update(one.every)
+            chosen.append(one)
+    if len(chosen) > 1:
+        first, *others = chosen
+        pieces = [piece for one in others for piece in (Piece(one.runs, one.anchor), *one.rest)]
+        yield replace(
+            first,
+            gain=sum(one.gain for one in chosen),
+            shared=sum(one.shared for one in chosen),
+            source="alike",
+            rest=(*first.rest, *pieces),
+        )
 
 
 def _first(
@@ -164,7 +215,7 @@ def _gain(growth: Growth, hot: Set[Value]) -> tuple[int, int]:
     inputs: set[Value] = set()
     for ident in growth.inside:
         node = graph.node[ident]
-        outs = set() if growth.k_of[ident] else set(outputs_of(graph, node, growth.inside))
+        outs = set() if growth.k_of[ident] else set(growth.outputs(node))
         for value in node.outputs:
             state = growth.states[value]
             if value in outs:

@@ -1,7 +1,7 @@
 """A region grown from one place: every neighbour that can be split along with it."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -79,12 +79,16 @@ class Growth:
         k_of: run of each node that may be in it, by id.
         inside: nodes in it.
         states: of every value that it reads or makes.
+        elsewhere: nodes of another region, which makes what ``again`` make for itself.
+        again: nodes that the other region runs again.
     """
 
     ground: Ground
     k_of: Mapping[int, int]
     inside: set[int] = field(default_factory=set)
     states: dict[Value, State] = field(default_factory=dict)
+    elsewhere: Set[int] = frozenset()
+    again: Set[int] = frozenset()
 
     def grow(self, anchor: Vertex) -> None:
         """Add all that can be split along with one factor, what is nearest first."""
@@ -214,10 +218,15 @@ class Growth:
                 if not any(user in self.inside for v in node.outputs for user in graph.users.get(v, ())):
                     drop.add(ident)
             elif not node.is_view:
-                outs = outputs_of(graph, node, self.inside)
+                outs = self.outputs(node)
                 if any(self.states[value] is None and _has_elements(graph, value) for value in outs):
                     drop.add(ident)
         return drop | self._loose_views()
+
+    def outputs(self, node: Node) -> Iterator[Value]:
+        """Yield what a node makes for those outside."""
+        apart = self.elsewhere if node.id in self.again else frozenset[int]()
+        return outputs_of(self.ground.graph, node, self.inside | apart)
 
     def _loose_views(self) -> set[int]:
         """Views that no node of the region is before, or none after."""

@@ -10,7 +10,7 @@ from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.derived import Body
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.states import Factor
-from peakfold.plan.fission.tree import Parts, Tree, region_of
+from peakfold.plan.fission.tree import Parts, Tree, region_of, rest_of
 
 
 def regions_of(graph: Graph, tree: Tree, parts: Parts, axes: Axes | None = None) -> tuple[Region, ...]:
@@ -26,7 +26,14 @@ def regions_of(graph: Graph, tree: Tree, parts: Parts, axes: Axes | None = None)
         PlanError: a nested region is none in a part of the outer one.
     """
     known = axes or Axes()
-    return tuple(_region(graph, tree, parts, index, known) for index in tree.outermost(parts))
+    return tuple(
+        region
+        for index in tree.outermost(parts)
+        for region in (
+            _region(graph, tree, parts, index, known),
+            *rest_of(tree.candidates[index], parts[index]),
+        )
+    )
 
 
 def _region(graph: Graph, tree: Tree, parts: Parts, index: int, axes: Axes) -> Region:

@@ -55,7 +55,7 @@ class Tree:
         found = []
         for candidate in self.candidates:
             mask = 0
-            for run in candidate.runs:
+            for run in candidate.every:
                 mask |= 1 << number.setdefault(run, len(number))
             found.append(mask)
         return tuple(found)
@@ -66,12 +66,13 @@ class Tree:
         return tuple(self._parent(index) for index in range(len(self.candidates)))
 
     def _parent(self, index: int) -> int | None:
-        mine = self.masks[index]
-        above = [k for k, mask in enumerate(self.masks) if mask != mine and mine & mask == mine]
+        above = [k for k in range(len(self.masks)) if self.is_within(index, k)]
         return min(above, key=lambda k: (self.masks[k].bit_count(), k), default=None)
 
     def is_within(self, inner: int, outer: int) -> bool:
         """Whether all runs of one candidate are of another one, which has more."""
+        if self.candidates[inner].rest or self.candidates[outer].rest:
+            return False
         mine, theirs = self.masks[inner], self.masks[outer]
         return mine != theirs and mine & theirs == mine
 
@@ -139,8 +140,13 @@ class Tree:
 
 
 def region_of(candidate: Candidate, parts: int) -> Region:
-    """Return the region of a plan that a candidate is."""
+    """Return the region of a plan that the first loop of a candidate is."""
     return Region(candidate.axis, parts, candidate.runs, None, candidate.anchor)
+
+
+def rest_of(candidate: Candidate, parts: int) -> tuple[Region, ...]:
+    """Return the regions that the other loops of a candidate are."""
+    return tuple(Region(candidate.axis, parts, one.runs, None, one.anchor) for one in candidate.rest)
 
 
 def choices(length: int) -> Sequence[int]:

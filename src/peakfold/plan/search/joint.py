@@ -25,7 +25,7 @@ from peakfold.plan.fission.tree import Parts
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.found import Found, Progress, StopReason
 from peakfold.plan.schedule.goal import Goal
-from peakfold.plan.search.roots import WIDEST, tree_of
+from peakfold.plan.search.roots import FAR, tree_of
 from peakfold.plan.search.states import Archive, State
 
 FIRST = 0.2
@@ -35,7 +35,7 @@ EACH = 6.0
 STATES = 24
 """States that share the time."""
 WIDE = (4, 2, 8, 16)
-"""Parts that the widest regions are tried with first."""
+"""Parts that the regions that reach furthest are tried with first."""
 OVER = 4.0
 """Eager steps that a budget's worth of bytes above the budget costs."""
 ALONE = 16
@@ -185,7 +185,9 @@ class Joint:
 
     def _wide(self, start: State) -> Iterator[State]:
         """Yield the states that split all that can be along one axis: they reach furthest."""
-        for index, candidate in enumerate(self.tree.candidates[:WIDEST]):
+        for index, candidate in enumerate(self.tree.candidates):
+            if candidate.source not in FAR:
+                continue
             for parts in (n for n in WIDE if n <= candidate.length and not candidate.length % n):
                 yield start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))
 

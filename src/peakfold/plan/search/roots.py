@@ -17,18 +17,25 @@ from peakfold.plan.schedule.simulate import simulate
 WIDEST = 2
 """Axes, those of most bytes, along which everything that can be is split."""
 MOST = 24
-"""Candidates of the tree."""
+"""Candidates of the tree, the widest ones apart."""
+ALIKE = 4
+"""Of these, pairs of loops in all layers that are alike."""
+FAR = frozenset({"widest", "alike"})
+"""Sources of candidates that reach furthest in one move."""
 
 
 def tree_of(graph: Graph, costs: Costs) -> Tree:
-    """Return the candidates for a prepared graph, by what lives at its peak; the widest ones come first."""
+    """Return the candidates for a prepared graph, by what lives at its peak, far reaching ones first."""
     timeline = simulate(graph, costs, lower(graph, Plan(graph.digest)))
     rows = timeline.hotspots[:1]
     hot = {span.buffer.value for row in rows for span in timeline.alive(row)}
     axes = components(graph)
     found = {one.runs: one for one in _widest(graph, hot, axes)}
-    for one in candidates(graph, hot, axes)[:MOST]:
-        found.setdefault(one.runs, one)
+    grown = candidates(graph, hot, axes)
+    alike = [one for one in grown if one.source == "alike"][:ALIKE]
+    others = [one for one in grown if one.source != "alike"][: MOST - len(alike)]
+    for one in (*alike, *others):
+        found.setdefault(one.every, one)
     return Tree(tuple(found.values()))
 
 
@@ -41,4 +48,4 @@ def _widest(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Itera
             continue
         anchor = max(members, key=lambda vertex: (graph.nbytes(vertex[0]), -vertex[0].node))
         saved = sum(graph.nbytes(v) // 2 for v in {graph.storage(m[0]) for m in members} & hot)
-        yield Candidate(axis.name, axis.length, runs, anchor_of(anchor), saved, 0, "stretch")
+        yield Candidate(axis.name, axis.length, runs, anchor_of(anchor), saved, 0, "widest")
