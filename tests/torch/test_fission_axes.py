@@ -170,9 +170,11 @@ def test_scores_of_attention_are_whole_in_no_layer():
     graph = prepare(captured("attention"))
     hot = {value for value in graph.storages() if value.node in graph.node}
     found = candidates(graph, hot, components(graph))
-    alike = next(one for one in found if one.source == "alike" and one.axis == "sequence" and len(one.rest) == 3)
+    alike = next(
+        one for one in found if one.source == "alike" and one.axis == "sequence" and len(one.rest) == 3
+    )
     derived = derive(graph, all_of(alike))
-    scores = 2 * 48 * 48 * 8
+    scores = 4 * 64 * 64 * 8
     assert any(graph.nbytes(value) >= scores for value in graph.storages())
     assert all(derived.graph.nbytes(value) < scores for value in derived.graph.storages())
     again = [run for run in alike.every if run.k]

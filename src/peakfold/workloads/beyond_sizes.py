@@ -32,7 +32,7 @@ BEYOND_SIZES = {
 }
 
 LONG_SIZES = {
-    "tiny": BeyondSize(batch=1, width=16, depth=2, length=48, image=0),
+    "tiny": BeyondSize(batch=1, width=8, depth=2, length=64, image=0),
     "cpu": BeyondSize(batch=1, width=256, depth=2, length=4096, image=0),
 }
 """Of one long sequence."""

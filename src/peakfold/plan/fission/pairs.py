@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Anchor, Run
+from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.axes import anchor_of
 from peakfold.plan.fission.dims import Component, Vertex
 from peakfold.plan.fission.grow import Ground, Growth, steps
+from peakfold.plan.fission.split import within
 from peakfold.plan.fission.states import Factor
 
 SHARE = 4
@@ -61,9 +63,26 @@ def pairs(ground: Ground, hot: Set[Value], component: Component, most: int) -> I
             continue
         seen.add(key)
         found = _pair(ground, joined, vertex)
-        if found is not None and (found.behind.runs, found.ahead.runs) not in done:
+        if found is None or not (
+            splits(graph, component, found.ahead) and splits(graph, component, found.behind)
+        ):
+            continue
+        if (found.behind.runs, found.ahead.runs) not in done:
             done.add((found.behind.runs, found.ahead.runs))
             yield found
+
+
+def splits(graph: Graph, component: Component, piece: Piece) -> bool:
+    """Whether a loop can be done in parts along an axis where it says so."""
+    anchor = piece.anchor
+    vertex = next(
+        (value, factor)
+        for value, factor in component.members
+        if (value, factor.dim, factor.outer) == (anchor.value, anchor.dim, anchor.outer)
+    )
+    inside = within(graph, piece.runs)
+    runs = [Run(ident, k) for ident, k in inside.items()]
+    return not isinstance(assign(graph, runs, component, vertex), Refusal)
 
 
 def _kept(graph: Graph, hot: Set[Value], component: Component) -> list[Vertex]:
