@@ -25,7 +25,7 @@ from peakfold.plan.fission.tree import Parts
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.found import Found, Progress, StopReason
 from peakfold.plan.schedule.goal import Goal
-from peakfold.plan.search.roots import FAR, tree_of
+from peakfold.plan.search.roots import FAR, WIDEST, tree_of
 from peakfold.plan.search.states import Archive, State
 
 FIRST = 0.2
@@ -186,7 +186,7 @@ class Joint:
     def _wide(self, start: State) -> Iterator[State]:
         """Yield the states that split all that can be along one axis: they reach furthest."""
         for index, candidate in enumerate(self.tree.candidates):
-            if candidate.source not in FAR:
+            if candidate.source not in FAR and index >= WIDEST:
                 continue
             for parts in (n for n in WIDE if n <= candidate.length and not candidate.length % n):
                 yield start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))

@@ -34,7 +34,7 @@ def tree_of(graph: Graph, costs: Costs) -> Tree:
     grown = candidates(graph, hot, axes)
     alike = [one for one in grown if one.source == "alike"][:ALIKE]
     others = [one for one in grown if one.source != "alike"][: MOST - len(alike)]
-    for one in (*alike, *others):
+    for one in (*others[:1], *alike, *others[1:]):
         found.setdefault(one.every, one)
     return Tree(tuple(found.values()))
 
