@@ -19,6 +19,9 @@ CGROUP = (
     ),
 )
 
+ROOM = 0.8
+"""The part of what is free that running beside what is there may take."""
+
 
 def free_bytes(device: str) -> int:
     """Return the bytes that a program may still take on a device.
