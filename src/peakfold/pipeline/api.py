@@ -58,7 +58,9 @@ def optimize_step(
         time_budget: wall seconds of the search.
         iterations: steps of the search, for a plan that depends on the seed alone.
         seed: of the search.
-        rng: ``"eager"``: the numbers that eager draws.
+        rng: ``"eager"``: the numbers that eager draws. ``"counter"``: numbers that are made from a key of
+            the step, the operator and the element, so that no plan has to keep or order them; eager is
+            compared under the same.
         verify: run both programs, compare and measure.
         scaler: a gradient scaler around loss and update.
         clip_grad_norm: clip gradients to this total norm before the update.
@@ -91,7 +93,7 @@ def optimize_step(
     limits = (memory, latency, time_budget, iterations, seed, rng, verify)
     where = (None, name, rewrite, offload, host_memory, fission, rounding)
     asked = request(*limits, _device(model), *where)
-    task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm)
+    task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm, keyed=asked.is_keyed)
     return _checked(optimize(task, asked, progress))
 
 
@@ -147,7 +149,7 @@ def optimize_inference(
 
 def optimize_target(target: Target, asked: Request, progress: Progress = silent) -> Outcome:
     """Optimize a target of the command line; a result that is not equal is reported, not raised."""
-    return optimize(Task.of(target), asked, progress)
+    return optimize(Task.of(target, asked.is_keyed), asked, progress)
 
 
 def estimate_target(target: Target, device: str, progress: Progress = silent, name: str = "") -> Estimate:

@@ -93,6 +93,8 @@ def _optimize(task: Task, asked: Request, progress: Progress, notes: tuple[str, 
 def _capture(run: Run) -> Captured:
     with run.stages("capture"):
         captured = run.task.capture()
+    if run.task.keyed and captured.binding.key >= 0:
+        run.note("random numbers are made from a key and a counter: eager is compared under the same")
     run.stages.dump("graph.txt", print_graph(captured.graph))
     return captured
 

@@ -74,7 +74,13 @@ def planned_call(task: Task, program: Program) -> Callable[[], object]:
 
 
 def watch(task: Task, program: Program | None, precision: Precision = "working") -> Observed:
-    """Run some steps of a program, of eager where it is None, on copies; say what they left and held."""
+    """Run some steps of a program, of eager where it is None, on copies; say what they left and held.
+
+    What eager holds is measured with its own random numbers, whatever it is compared under.
+    """
+    if program is None and task.keyed and precision == "working":
+        own, target = watch(replace(task, keyed=False), None), _target(task)
+        return replace(observe(target, None, steps=STEPS, device=task.device), measured=own.measured)
     make = None if program is None else (lambda copy_: make_step(_task(task, copy_), program))
     measure = precision == "working"
     return observe(_target(task), make, steps=STEPS, precision=precision, measure=measure, device=task.device)
@@ -148,13 +154,19 @@ def _rounded(
 
 
 def _task(task: Task, target: Target) -> Task:
-    parts = (target.model, target.loss_fn, target.optimizer, target.batch, target.scaler)
-    return Task(*parts, task.clip_grad_norm, task.rewriter, task.rounds)
+    return replace(
+        task,
+        model=target.model,
+        loss_fn=target.loss_fn,
+        optimizer=target.optimizer,
+        batch=target.batch,
+        scaler=target.scaler,
+    )
 
 
 def _target(task: Task) -> Target:
     parts = (task.model, task.loss_fn, task.optimizer, task.batch, task.scaler, task.clip_grad_norm)
-    return Target(*parts)
+    return Target(*parts, task.keyed)
 
 
 def _in_float64(task: Task) -> Observed | None:

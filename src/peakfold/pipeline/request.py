@@ -23,7 +23,8 @@ class Request:
         iterations: steps of the search; with it, the seed and the costs decide the plan alone, and
             the time budget no longer ends it.
         seed: of the search.
-        rng: whose random numbers: ``"eager"`` draws exactly what eager draws.
+        rng: whose random numbers: ``"eager"`` draws exactly what eager draws, ``"counter"`` makes them from
+            a key of the step, the operator and the element.
         verify: prove equality and measure, by running both.
         device: ``"cpu"``, ``"cuda"`` or a simulated one, ``"sim:rtx3090"``.
         plan: text of a plan to apply instead of searching.
@@ -60,6 +61,11 @@ class Request:
         return Limits(latency=self.latency, text=", ".join(words))
 
     @property
+    def is_keyed(self) -> bool:
+        """Whether random numbers are made from a key."""
+        return self.rng == "counter"
+
+    @property
     def simulated(self) -> bool:
         """Whether the device is a description: nothing is run on it."""
         return self.device.startswith("sim:")
@@ -91,13 +97,12 @@ def request(
         >>> request("4GiB", 1.1, 60, None, 0, "eager", True).memory.nbytes
         4294967296
     """
-    if rng != "eager":
+    if rng not in ("eager", "counter"):
         raise UsageError(
             stage="options",
             what="the random numbers cannot be had in this way",
-            expected="rng='eager', eager's exact stream",
+            expected="rng='eager', eager's exact stream, or rng='counter', numbers from a key and a counter",
             got=repr(rng),
-            hint="leave rng out; numbers keyed by a counter come with split regions",
         )
     if not time_budget >= 0:
         raise UsageError(
@@ -117,7 +122,7 @@ def request(
         time_budget=time_budget,
         iterations=iterations,
         seed=seed,
-        rng="eager",
+        rng="counter" if rng == "counter" else "eager",
         verify=verify,
         device=device,
         plan=plan,

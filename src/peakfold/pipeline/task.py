@@ -28,6 +28,7 @@ class Task:
         clip_grad_norm: total norm that gradients are clipped to before the update.
         rewriter: what is done to the captured graph, which computes the same after it; None for nothing.
         rounds: whether that rounds otherwise than the program as captured.
+        keyed: random numbers are made from a key of each step, not drawn from torch's stream.
     """
 
     model: torch.nn.Module
@@ -38,11 +39,12 @@ class Task:
     clip_grad_norm: float | None = None
     rewriter: Callable[[Graph], Graph] | None = None
     rounds: bool = False
+    keyed: bool = False
 
     @staticmethod
-    def of(target: Target) -> "Task":
+    def of(target: Target, keyed: bool = False) -> "Task":
         """Return the task of a target of the command line."""
-        return Task(target.model, target.loss_fn, target.optimizer, target.batch)
+        return Task(target.model, target.loss_fn, target.optimizer, target.batch, keyed=keyed)
 
     @property
     def subject(self) -> Subject:
@@ -69,7 +71,7 @@ class Task:
 
     def _captured(self) -> Captured:
         if self.loss_fn is None:
-            return capture_inference(self.model, self.batch)
+            return capture_inference(self.model, self.batch, keyed=self.keyed)
         return capture_step(
             self.model,
             self.loss_fn,
@@ -77,6 +79,7 @@ class Task:
             self.batch,
             scaler=self.scaler,
             clip_grad_norm=self.clip_grad_norm,
+            keyed=self.keyed,
         )
 
     def resident(self, others: Sequence[torch.Tensor] = ()) -> int:
@@ -93,5 +96,4 @@ class Task:
         """Return the task on copies of all of it."""
         parts = (self.model, self.loss_fn, self.optimizer, self.scaler, self.batch)
         model, loss_fn, optimizer, scaler, batch = copies(parts)
-        kept = (self.clip_grad_norm, self.rewriter, self.rounds)
-        return Task(model, loss_fn, optimizer, batch, scaler, *kept)  # type: ignore[arg-type]
+        return replace(self, model=model, loss_fn=loss_fn, optimizer=optimizer, batch=batch, scaler=scaler)  # type: ignore[arg-type]

@@ -40,13 +40,13 @@ def assemble(
         optimizer: the user's.
         shadow: what stood in for it.
     """
-    graph = finish(trace.tape.inputs, trace.tape.nodes, outputs, state)
+    graph = finish(trace.tape.inputs, trace.tape.nodes, outputs, state, _drawn_from(trace.tape))
     check_functions_keep_nothing(trace.module.module, function, trace.tape.values)
     _check_recurrence(graph)
     _bind_numbers(trace)
     constants = _bind_constants(trace, graph)
     sources = tuple(trace.sources[given.id] for given in graph.inputs)
-    binding = Binding(sources, trace.batch.tree, *form[:2], constants, form[2])
+    binding = Binding(sources, trace.batch.tree, *form[:2], constants, form[2], _key(trace, constants))
     missing = () if shadow is None else shadow.missing
     first = _first_scalars(graph, sources, shadow.undamped) if shadow is not None and missing else ()
     guards = guards_of(trace, function, optimizer, missing)
@@ -80,6 +80,18 @@ def _bind_constants(trace: Trace, graph: Graph) -> tuple[torch.Tensor, ...]:
     for index, given in enumerate(held):
         trace.bind(given, Constant(index))
     return tuple(trace.tape.constants[given] for given in held)
+
+
+def _drawn_from(tape: Tape) -> tuple[int, ...]:
+    """Return the input that random numbers are made from, where there are any."""
+    return () if tape.key is None or not tape.drawn else (tape.value(tape.key).node,)
+
+
+def _key(trace: Trace, constants: Sequence[torch.Tensor]) -> int:
+    """Return which constant is the key of random numbers, -1 for none."""
+    stand_ins = trace.tape.stand_ins
+    key = trace.tape.key
+    return next((i for i, constant in enumerate(constants) if stand_ins[id(constant)] is key), -1)
 
 
 def _first_scalars(

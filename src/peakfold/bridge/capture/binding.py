@@ -97,6 +97,8 @@ class Binding:
         constants: tensors for the Constant sources.
         gradients: (parameter name, index into ``Graph.outputs``) of the outputs that become ``.grad``
             of a parameter that has none; of a tensor of the batch, its leaf instead of a name.
+        key: index of the constant that is drawn anew before each step, which random numbers are made
+            from; -1 for none.
     """
 
     sources: tuple[Source, ...]
@@ -105,3 +107,4 @@ class Binding:
     output_leaves: tuple[int | Verbatim, ...]
     constants: tuple[torch.Tensor, ...]
     gradients: tuple[tuple[str | int, int], ...] = ()
+    key: int = -1

@@ -1,7 +1,7 @@
 """What was recorded, as a Graph: dead nodes dropped, unused numbers dropped, everything named."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from peakfold.ir.control import operands
@@ -9,18 +9,29 @@ from peakfold.ir.graph import Graph, Input, Node, Output, State, Value
 
 
 def finish(
-    inputs: Iterable[Input], nodes: Iterable[Node], outputs: tuple[Output, ...], state: tuple[State, ...]
+    inputs: Iterable[Input],
+    nodes: Iterable[Node],
+    outputs: tuple[Output, ...],
+    state: tuple[State, ...],
+    kept: Container[int] = (),
 ) -> Graph:
     """Return the graph of what is needed for the outputs and the state.
 
     An operator that draws random numbers is kept although nothing reads it: without it, what is
     drawn after it would not be what the original draws.
+
+    Args:
+        inputs: of the graph.
+        nodes: in program order.
+        outputs: what the program returns.
+        state: what it replaces.
+        kept: ids of inputs that stay although nothing reads them.
     """
     given = tuple(inputs)
     needed = live(tuple(nodes), [out.value for out in outputs] + [pair.output for pair in state])
     read = {value.node for node in needed for value in node.inputs} | {out.value.node for out in outputs}
-    kept = tuple(i for i in given if i.kind not in ("scalar", "constant") or i.id in read)
-    return Graph(kept, tuple(_named(needed, given)), outputs, state)
+    stay = tuple(i for i in given if i.kind not in ("scalar", "constant") or i.id in read or i.id in kept)
+    return Graph(stay, tuple(_named(needed, given)), outputs, state)
 
 
 def live(nodes: tuple[Node, ...], roots: list[Value]) -> tuple[Node, ...]:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from peakfold.bridge.capture.arguments import argument, check_dense, ordered, tensor_type
 from peakfold.bridge.capture.functional import DRAWS_IN_LOGICAL_ORDER, SILENT, functional
 from peakfold.bridge.capture.kernels import as_eager, elements_first, run_fake
+from peakfold.bridge.capture.keyed import draws_keyed, keyed
 from peakfold.bridge.capture.places import model_line
 from peakfold.bridge.capture.storage import HOLE, Geometry, View, ViewCall
 from peakfold.bridge.capture.tape import Tape, operator, same_storage
@@ -69,6 +70,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func._schema.name.startswith("aten::_foreach_"):
             with self:
                 return each(func, args, keywords)
+        if self.tape.key is not None and draws_keyed(func, args, keywords):
+            return self._keyed(func, args, keywords, self.tape.key)
         if func in SILENT:
             return self._silent(func, args, keywords)
         if func._schema.is_mutable:
@@ -95,6 +98,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             _check_need_no_gradient([leaf for leaf in leaves if id(leaf) not in self.tape.known])
         made = [self.tape.constant(x) if _is_real(x) else x for x in leaves]
         return pytree.tree_unflatten(made, tree)  # type: ignore[no-any-return]
+
+    def _keyed(
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], key: torch.Tensor
+    ) -> object:
+        """Record how the numbers are made from the key; as pure operators they are the same in any order."""
+        position = self.tape.drawn
+        self.tape.drawn += 1
+        with self, torch.no_grad():
+            made = keyed(func, args, kwargs, key, position)
+        if not func._schema.is_mutable:
+            return made
+        target = args[0]
+        assert isinstance(target, torch.Tensor)
+        self.tape.write(target, self.tape.value(made), made)
+        return target
 
     def _run(self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         try:

@@ -34,6 +34,7 @@ def capture_step(
     *,
     scaler: torch.amp.GradScaler | None = None,
     clip_grad_norm: float | None = None,
+    keyed: bool = False,
 ) -> Captured:
     """Capture forward, backward and update as one functional graph, without running anything.
 
@@ -44,6 +45,7 @@ def capture_step(
         batch: a tuple or list (positions), a dict (keywords), or one tensor.
         scaler: a gradient scaler around loss and optimizer.
         clip_grad_norm: clip gradients to this total norm before the update.
+        keyed: make random numbers from a key that is drawn anew for each step, instead of the stream.
 
     Raises:
         CaptureError: what cannot be one graph, and where in the model's code.
@@ -57,7 +59,7 @@ def capture_step(
         >>> [graph.input[pair.input].name for pair in graph.state]
         ['weight', 'bias']
     """
-    trace = Trace.begin(model, batches.flatten(batch))
+    trace = Trace.begin(model, batches.flatten(batch), keyed)
     with trace.running():
         loss, extra = _split(_forward(trace, loss_fn, model))
         _check_loss(loss)
@@ -83,9 +85,9 @@ def capture_step(
     return assemble(trace, outputs, state, (tree, leaves, named), loss_fn, optimizer, end.shadow)
 
 
-def capture_inference(module: torch.nn.Module, inputs: object) -> Captured:
-    """Capture ``module(*inputs)`` without gradients; ``inputs`` as a batch of `capture_step`."""
-    trace = Trace.begin(module, batches.flatten(inputs))
+def capture_inference(module: torch.nn.Module, inputs: object, *, keyed: bool = False) -> Captured:
+    """Capture ``module(*inputs)`` without gradients; ``inputs`` and ``keyed`` as of `capture_step`."""
+    trace = Trace.begin(module, batches.flatten(inputs), keyed)
     with trace.running(), torch.no_grad():
         result = _forward(trace, module.__call__, None)
         state = (*trace.buffer_states(), *trace.batch_states())

@@ -40,6 +40,7 @@ class Tape:
         stand_ins: fake tensor of each constant, by id of the real one.
         input_writes: how often a graph input has been written.
         drawn: operators so far that took random numbers.
+        key: that random numbers are made from; None where they are drawn from torch's stream.
         replay: what runs again stands for what ran first.
         values: numbers of tensors that no input has a part in.
     """
@@ -56,6 +57,7 @@ class Tape:
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)
     input_writes: int = 0
     drawn: int = 0
+    key: torch.Tensor | None = None
     replay: Replay = field(default_factory=Replay)
     values: Values = field(default_factory=Values)
     _ids: int = 0

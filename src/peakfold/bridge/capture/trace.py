@@ -15,6 +15,7 @@ from peakfold.bridge.capture.branches import control_flow
 from peakfold.bridge.capture.checkpoints import checkpoints_once
 from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
 from peakfold.bridge.capture.guards import Ambient
+from peakfold.bridge.capture.keyed import new_key
 from peakfold.bridge.capture.places import Places
 from peakfold.bridge.capture.reads import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
@@ -63,14 +64,16 @@ class Trace:
     inputs: dict[Source, int] = field(default_factory=dict)
 
     @staticmethod
-    def begin(model: torch.nn.Module, batch: batches.FlatBatch) -> "Trace":
-        """Make fake inputs of the module's tensors and of the batch."""
+    def begin(model: torch.nn.Module, batch: batches.FlatBatch, keyed: bool = False) -> "Trace":
+        """Make fake inputs of the module's tensors, of the batch, and of the key of random numbers."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         tape = Tape(mode, Places({id(m): path for path, m in model.named_modules()}))
         trace = Trace(tape, FakeModule.of(model, mode), batch, _fake_leaves(batch, mode))
         one_device(trace.module, [leaf for leaf in trace.leaves if isinstance(leaf, torch.Tensor)])
         trace._add_module()
         trace._add_batch()
+        if keyed:
+            tape.key = tape.constant(new_key(_device(trace)))
         return trace
 
     def _add_module(self) -> None:
@@ -144,6 +147,12 @@ class Trace:
             else:
                 leaves.append(Verbatim(leaf))
         return Results(tuple(outputs), tuple(leaves))
+
+
+def _device(trace: Trace) -> torch.device:
+    """Return where the program runs; a description of it on the meta device is one of the CPU."""
+    given = (*(fake for *_, fake in trace.module.parameters), *trace.leaves)
+    return next((leaf.device for leaf in given if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from peakfold.bridge.capture.binding import (
     Source,
 )
 from peakfold.bridge.capture.captured import Missing
+from peakfold.bridge.capture.keyed import draw_key
 from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.errors import CaptureError
 from peakfold.ir.types import TensorType
@@ -159,6 +160,8 @@ class Binder:
             return lambda leaves, index=source.index: leaves[index]  # type: ignore[misc]
         if isinstance(source, Constant):
             constant = self._compiled.binding.constants[source.index]
+            if source.index == self._compiled.binding.key:
+                return lambda leaves: _drawn(constant)
             return lambda leaves: constant
         assert isinstance(kind, TensorType)
         return self._scaler_state(source, kind)
@@ -219,6 +222,11 @@ class Binder:
             return getattr(scaler, attribute)
 
         return fetch
+
+
+def _drawn(key: torch.Tensor) -> torch.Tensor:
+    draw_key(key)
+    return key
 
 
 def _is_tensor(kind: object) -> bool:

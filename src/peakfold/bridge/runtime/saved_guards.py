@@ -148,7 +148,11 @@ def _groups(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> 
     return tuple(
         Group(
             tuple(names.get(parameter, "") for parameter in group["params"]),
-            tuple((key, _flag(group[key])) for key in sorted(optimizer.defaults) if _is_flag(group[key])),
+            tuple(
+                (key, _flag(group[key]))
+                for key in sorted(optimizer.defaults)
+                if _is_flag(group.get(key, ...))
+            ),
         )
         for group in optimizer.param_groups
     )

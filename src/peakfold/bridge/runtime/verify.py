@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments, flatten
+from peakfold.bridge.capture.keyed import Keyed
 from peakfold.bridge.runtime.arena import Use
 from peakfold.bridge.runtime.compare import BOUND, Result, compare
 from peakfold.bridge.runtime.copies import copies
@@ -30,6 +31,7 @@ class Target:
         batch: a dict, a tuple, or one tensor.
         scaler: a gradient scaler, or None.
         clip_grad_norm: total norm that gradients are clipped to before the update, or None.
+        keyed: random numbers are made from a key of each step; eager draws the same for the comparison.
     """
 
     model: torch.nn.Module
@@ -38,6 +40,7 @@ class Target:
     batch: object
     scaler: torch.amp.GradScaler | None = None
     clip_grad_norm: float | None = None
+    keyed: bool = False
 
 
 _Runner = Callable[[], tuple[object, object]]
@@ -197,7 +200,7 @@ class _Running:
 
 def _runner(target: Target, make_step: MakeStep | None) -> _Running:
     if make_step is None:
-        return _Running(_eager(target))
+        return _Running(_with_key(_eager(target)) if target.keyed else _eager(target))
     step = make_step(target)
     constants, lends = step.compiled.binding.constants, bool(step.plan.offload)
     args, kwargs = arguments(target.batch)
@@ -264,6 +267,14 @@ def _eager(target: Target) -> _Runner:
         target.model, loss_fn, target.optimizer, target.batch, target.scaler, target.clip_grad_norm
     )
     return lambda: (step(), kept.pop())
+
+
+def _with_key(run: _Runner) -> _Runner:
+    def keyed() -> tuple[object, object]:
+        with Keyed():
+            return run()
+
+    return keyed
 
 
 def _plain_inference(target: Target) -> _Runner:
@@ -336,7 +347,7 @@ def copied(target: Target) -> Target:
     """
     parts = (target.model, target.loss_fn, target.optimizer, target.batch, target.scaler)
     try:
-        return Target(*copies(parts), target.clip_grad_norm)  # type: ignore[arg-type, call-arg]
+        return Target(*copies(parts), target.clip_grad_norm, target.keyed)  # type: ignore[arg-type, call-arg]
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise UsageError(
             stage="verify",
