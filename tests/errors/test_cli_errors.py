@@ -51,7 +51,7 @@ def failing(error):
         (["optimize", "bert", "--latency", "fast"], "options: the latency budget cannot be read"),
         (["optimize", "bert", "--time-budget", "-1"], "options: the time budget is negative"),
         (["optimize", "bert", "--iterations", "-1"], "options: the iteration count is negative"),
-        (["optimize", "bert", "--rng", "counter"], "options: the random numbers cannot be had in this way"),
+        (["optimize", "bert", "--rng", "dice"], "options: the random numbers cannot be had in this way"),
         (["optimize", "bert", "--device", "tpu"], "options: there is no such device"),
         (["optimize", "bert", "--plan", "none.txt"], "plan: there is no such plan\n  at: none.txt"),
         (["apply", "bert", "none.txt"], "plan: there is no such plan\n  at: none.txt"),

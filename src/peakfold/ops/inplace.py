@@ -185,6 +185,7 @@ FORMS: dict[str, Forms] = {
     "aten.bitwise_and.Tensor": _both("bitwise_and", "Tensor", "Tensor_out"),
     "aten.bitwise_or.Tensor": _both("bitwise_or", "Tensor", "Tensor_out"),
     "aten.bitwise_xor.Tensor": _both("bitwise_xor", "Tensor", "Tensor_out"),
+    "aten.bitwise_right_shift.Tensor_Scalar": _only("bitwise_right_shift", "Tensor_Scalar"),
     "aten.eq.Tensor": _both("eq", "Tensor", "Tensor_out"),
     "aten.ne.Tensor": _both("ne", "Tensor", "Tensor_out"),
     # overwritten or written in part
