@@ -99,9 +99,7 @@ def _capture(run: Run) -> Captured:
     return captured
 
 
-def _rewritten(
-    run: Run, captured: Captured, costs: Costs, plain: Program
-) -> tuple[Captured, Costs, Program]:
+def _rewritten(run: Run, captured: Captured, costs: Costs, plain: Program) -> tuple[Captured, Costs, Program]:
     """Return the rewritten program where it takes neither more bytes nor more time, else the given one."""
     simple = _simplified(run, captured, costs, plain)
     return _rounded(run, captured.graph, *simple) if run.asked.rounding else simple
