@@ -19,7 +19,7 @@ from peakfold.plan.fission.pairs import Pair, Piece, pairs
 from peakfold.plan.fission.states import Factor, Partial
 from peakfold.plan.fission.waists import Stretch, stretches
 
-Source = Literal["widest", "dominator", "hot", "stretch", "pair", "alike"]
+Source = Literal["widest", "stages", "dominator", "hot", "stretch", "pair", "alike"]
 
 LEVELS = 4
 """Bands of scores (algorithm 1's L)."""

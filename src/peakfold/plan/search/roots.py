@@ -9,6 +9,7 @@ from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.axes import anchor_of
 from peakfold.plan.fission.candidates import Candidate, candidates, hottest
 from peakfold.plan.fission.dims import Component, components
+from peakfold.plan.fission.stages import stages
 from peakfold.plan.fission.tree import Tree
 from peakfold.plan.fission.widest import widest
 from peakfold.plan.schedule.lower import lower
@@ -20,7 +21,7 @@ MOST = 24
 """Candidates of the tree, the widest ones apart."""
 ALIKE = 4
 """Of these, pairs of loops in all layers that are alike."""
-FAR = frozenset({"widest", "alike"})
+FAR = frozenset({"widest", "stages", "alike"})
 """Sources of candidates that reach furthest in one move."""
 
 
@@ -30,7 +31,7 @@ def tree_of(graph: Graph, costs: Costs) -> Tree:
     rows = timeline.hotspots[:1]
     hot = {span.buffer.value for row in rows for span in timeline.alive(row)}
     axes = components(graph)
-    found = {one.runs: one for one in _widest(graph, hot, axes)}
+    found = {one.every: one for one in (*_widest(graph, hot, axes), *_in_stages(graph, hot, axes))}
     grown = candidates(graph, hot, axes)
     alike = [one for one in grown if one.source == "alike"][:ALIKE]
     others = [one for one in grown if one.source != "alike"][: MOST - len(alike)]
@@ -49,3 +50,16 @@ def _widest(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Itera
         anchor = max(members, key=lambda vertex: (graph.nbytes(vertex[0]), -vertex[0].node))
         saved = sum(graph.nbytes(v) // 2 for v in {graph.storage(m[0]) for m in members} & hot)
         yield Candidate(axis.name, axis.length, runs, anchor_of(anchor), saved, 0, "widest")
+
+
+def _in_stages(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:
+    """One region after the other along the axis of most bytes, where one alone does not reach."""
+    for axis in hottest(graph, hot, axes)[:1]:
+        pieces = stages(graph, axis)
+        if len(pieces) < 2:
+            continue
+        inside = {run.node for piece in pieces for run in piece.runs}
+        storages = {graph.storage(value) for value, _ in axis.members if value.node in inside}
+        saved = sum(graph.nbytes(value) // 2 for value in storages & hot)
+        first, *rest = pieces
+        yield Candidate(axis.name, axis.length, first.runs, first.anchor, saved, 0, "stages", tuple(rest))
