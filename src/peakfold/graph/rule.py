@@ -10,7 +10,7 @@ variable, and ``#`` before a comment. Condition and proof may be left out.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from peakfold.errors import UsageError
@@ -60,6 +60,13 @@ class Apply:
     args: tuple["Term", ...]
     attrs: tuple[tuple[str, int | str], ...] = ()
     output: int = 0
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.op, self.args, self.attrs, self.output)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
         attrs = ", ".join(f"{name}={value}" for name, value in self.attrs)

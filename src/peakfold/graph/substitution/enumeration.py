@@ -39,6 +39,7 @@ unequal numbers of channels. Six worlds, one for each order of the tensors, are 
 _ORDERS = tuple(permutations(range(3)))
 _INDEX = (1, 0, 1)
 _DENOMINATOR = 256
+_OF_ALL, _OF_OPERANDS = ("own", "made"), ("offsets", "shapes", "names", "cosets")
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,10 @@ class Arrays:
     reals: np.ndarray[tuple[int], np.dtype[np.float32]]
     names: np.ndarray[tuple[int, int], np.dtype[np.uint64]]
     cosets: np.ndarray[tuple[int, int], np.dtype[np.int8]]
+    own: np.ndarray[tuple[int], np.dtype[np.uint64]]
     made: np.ndarray[tuple[int, int], np.dtype[np.int32]]
     keys: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    values: np.ndarray[tuple[int], np.dtype[np.int64]]
+    values: np.ndarray[tuple[int], np.dtype[np.int32]]
     pairs: np.ndarray[tuple[int, int], np.dtype[np.int32]]
 
 
@@ -107,9 +109,10 @@ class Enumeration:
             reals=np.zeros(1 << 16, np.float32),
             names=np.zeros((1024, ORDERS), np.uint64),
             cosets=np.zeros((1024, ORDERS), np.int8),
+            own=np.zeros(1024, np.uint64),
             made=np.zeros((1024, 4), np.int32),
             keys=np.zeros(1 << 12, np.uint64),
-            values=np.full(1 << 12, -1, np.int64),
+            values=np.full(1 << 12, -1, np.int32),
             pairs=np.zeros((1024, 6), np.int32),
         )
         self.counters = np.zeros(7, np.int64)
@@ -149,6 +152,7 @@ class Enumeration:
             self.composed, salts, constant, numerators / _DENOMINATOR, np.array(_INDEX, np.int64), inputs,
         )  # fmt: skip
         self.arrays.made[0] = (-1, 0, 0, 0)
+        self.arrays.own[0] = self.arrays.names[0, 0]
         least = self.arrays.names[0].min()
         slot = looked_up(least, self.arrays.keys, self.arrays.values)
         self.arrays.keys[slot], self.arrays.values[slot] = least, 0
@@ -206,21 +210,19 @@ class Enumeration:
         a = self.arrays
         while not grow(
             kind, lefts, rights, last, self._setting, a.offsets, a.shapes, a.pool, a.reals, a.names, a.cosets,
-            a.made, a.keys, a.values, a.pairs, self.counters,
+            a.own, a.made, a.keys, a.values, a.pairs, self.counters,
         ):  # fmt: skip
             self._make_room(last)
 
     def _make_room(self, last: bool) -> None:
         a, counters = self.arrays, self.counters
-        if counters[CLASSES] + ORDERS >= len(a.made):
-            for name in (
-                ("names", "cosets", "made") if last else ("offsets", "shapes", "names", "cosets", "made")
-            ):
+        if counters[CLASSES] + ORDERS >= len(a.own):
+            for name in _OF_ALL if last else (*_OF_ALL, *_OF_OPERANDS):
                 setattr(a, name, _doubled(getattr(a, name)))
         if counters[PAIRS] + ORDERS >= len(a.pairs):
             a.pairs = _doubled(a.pairs)
         if 2 * (counters[CLASSES] + ORDERS) >= len(a.keys):
-            keys, values = np.zeros(2 * len(a.keys), np.uint64), np.full(2 * len(a.keys), -1, np.int64)
+            keys, values = np.zeros(2 * len(a.keys), np.uint64), np.full(2 * len(a.keys), -1, np.int32)
             rehashed(a.keys, a.values, keys, values)
             a.keys, a.values = keys, values
         if not last and counters[POOL] + ORDERS * a.offsets.shape[1] * MOST >= len(a.pool):

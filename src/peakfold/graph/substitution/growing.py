@@ -104,6 +104,7 @@ def grow(
     reals: "Floats",
     names: "Words",
     cosets: "Small",
+    own: "Words",
     made: "Ints",
     keys: "Words",
     values: "Ints",
@@ -118,18 +119,19 @@ def grow(
     of orders, salts, the constant, the index, shapes of inputs. Of each class, ``offsets`` says where in
     ``pool`` and ``reals`` it starts in each world (-1 where it is not legal), ``shapes`` its shape there,
     ``names`` its hash under each order of the inputs, ``cosets`` for each order the first under which it is
-    the same, ``made`` its operator, operands and the order of the second. ``keys`` and ``values`` are a
-    table from the least hash of a class to the class. ``pairs`` are terms that equal a class: operator,
-    operands, order, class, order of the term.
+    the same; these are not kept with ``last``. ``own`` is its hash, ``made`` its operator, operands and the
+    order of the second. ``keys`` and ``values`` are a table from the least hash of a class to the class.
+    ``pairs`` are terms that equal a class: operator, operands, order, class, order of the term.
 
     Returns:
         Whether all was done; False where an array is full.
     """
     composed, salts, constant, real, index, inputs = setting
     worlds = offsets.shape[1]
-    s, t, r = np.empty(3, np.int64), np.empty(3, np.int64), np.empty(3, np.int64)
-    a, b = np.empty((MOST, 2), np.uint64), np.empty((MOST, 2), np.uint64)
-    x, y = np.empty(MOST), np.empty(MOST)
+    t, r = np.empty(3, np.int64), np.empty(3, np.int64)
+    b, y = np.empty((MOST, 2), np.uint64), np.empty(MOST)
+    s, a, x = np.empty((worlds, 3), np.int64), np.empty((worlds, MOST, 2), np.uint64), np.empty((worlds, MOST))
+    there = np.empty(worlds, np.bool_)
     o, z = np.empty((worlds, MOST + 1, 2), np.uint64), np.empty((worlds, MOST + 1))
     sizes, wide = np.empty((worlds, 3), np.int64), np.empty(worlds, np.int64)
     found, hashes, parts = (
@@ -140,10 +142,12 @@ def grow(
     binary = kind[4] == 2
     i = counters[AT_LEFT]
     while i < lefts[1]:
+        for world in range(worlds):
+            there[world] = spread(i, world, offsets, shapes, pool, reals, s[world], a[world], x[world])
         j = counters[AT_RIGHT]
         while j < rights[1]:
             if (
-                counters[CLASSES] + ORDERS >= len(made)
+                counters[CLASSES] + ORDERS >= len(own)
                 or counters[PAIRS] + ORDERS >= len(pairs)
                 or 2 * (counters[CLASSES] + ORDERS) >= len(keys)
                 or (not last and counters[POOL] + ORDERS * worlds * MOST >= len(pool))
@@ -161,7 +165,7 @@ def grow(
                     wide[world] = -1
                     found[world] = np.uint64(0)
                     base, place = world // ORDERS, world % ORDERS
-                    if not spread(i, world, offsets, shapes, pool, reals, s, a, x):
+                    if not there[world]:
                         continue
                     if binary:
                         other = base * ORDERS + composed[place, order]
@@ -179,9 +183,9 @@ def grow(
                         real[base : base + 1],
                         index,
                         parts,
-                        s,
-                        a,
-                        x,
+                        s[world],
+                        a[world],
+                        x[world],
                         t,
                         b,
                         y,
@@ -208,7 +212,7 @@ def grow(
                     pairs[n, 0], pairs[n, 1], pairs[n, 2], pairs[n, 3], pairs[n, 4] = kind[0], i, j, order, c
                     pairs[n, 5] = -1
                     for under in range(ORDERS):
-                        if hashes[under] == names[c, 0]:
+                        if hashes[under] == own[c]:
                             pairs[n, 5] = under
                     counters[PAIRS] += 1
                     continue
@@ -216,14 +220,15 @@ def grow(
                 counters[CLASSES] += 1
                 keys[slot], values[slot] = least, c
                 made[c, 0], made[c, 1], made[c, 2], made[c, 3] = kind[0], i, j, order
+                own[c] = hashes[0]
+                if last:
+                    continue
                 names[c, :] = hashes
                 for under in range(ORDERS):
                     cosets[c, under] = under
                     for before in range(under - 1, -1, -1):
                         if hashes[before] == hashes[under]:
                             cosets[c, under] = before
-                if last:
-                    continue
                 for world in range(worlds):
                     offsets[c, world] = -1
                     if wide[world] < 0:

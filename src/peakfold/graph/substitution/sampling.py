@@ -48,6 +48,19 @@ class Sample:
         return " ".join(f"{name}={list(shape)}".replace(" ", "") for name, shape in self.shapes.items())
 
 
+@dataclass(frozen=True)
+class _Way:
+    """Symbolic shapes after one sequence of choices.
+
+    Attributes:
+        least: the least value of each symbol that is left.
+        shapes: by variable.
+    """
+
+    least: Mapping[str, int]
+    shapes: Mapping[str, Shape]
+
+
 def check_terms(rule: Rule) -> None:
     """Require that operators, their operands, attributes and the conditions are known.
 
@@ -172,6 +185,13 @@ class Sampler:
         used = operators_of(rule.lhs + rule.rhs)
         self._divides = bool(used & DIVIDING)
         self._ordered = any(OPERATORS[op].ordered for op in used)
+        self._ways: dict[tuple[int, tuple[str, ...]], tuple[str, ...] | _Way | None] = {}
+        self._known: dict[tuple[tuple[int, ...], ...], Sample | None] = {}
+
+    @property
+    def both_sides(self) -> bool:
+        """Whether the right side is legal too on what is drawn."""
+        return set(self.rule.rhs) <= set(self._terms)
 
     @property
     def points(self) -> int:
@@ -198,24 +218,51 @@ class Sampler:
         return None
 
     def _attempt(self, rank: int, choose: Choose) -> Sample | None:
+        way = self._way(rank, choose)
+        if way is None:
+            return None
+        most = _LARGEST if rank < 4 else 2
+        values = {
+            name: Dim(int(self._random.integers(least, most + 1))) for name, least in way.least.items()
+        }
+        shapes = {
+            name: tuple(dim.replace(values).const for dim in shape) for name, shape in way.shapes.items()
+        }
+        key = tuple(shapes.values())
+        if key not in self._known:
+            self._known[key] = self._legal(shapes)
+        return self._known[key]
+
+    def _way(self, rank: int, choose: Choose) -> _Way | None:
+        """Choose until the symbolic shapes are known; what choices lead to is kept."""
+        path: tuple[str, ...] = ()
+        while (rank, path) in self._ways:
+            known = self._ways[rank, path]
+            if not isinstance(known, tuple):
+                return known
+            path = (*path, choose(known))
+        taken, at = list(path), 0
+
+        def retake(options: tuple[str, ...]) -> str:
+            nonlocal at
+            if at == len(taken):
+                self._ways[rank, tuple(taken)] = options
+                taken.append(choose(options))
+            at += 1
+            return taken[at - 1]
+
+        found = self._symbolic(rank, retake)
+        self._ways[rank, tuple(taken)] = found
+        return found
+
+    def _symbolic(self, rank: int, choose: Choose) -> _Way | None:
         try:
             typing = typed(self.rule, self._terms, rank, choose)
         except IllegalShape:
             return None
-        free = sorted(self._free(typing))
-        most = _LARGEST if rank < 4 else 2
-        values = {
-            name: Dim(int(self._random.integers(typing.solver.least.get(name, 1), most + 1))) for name in free
-        }
-        shapes = {
-            name: tuple(typing.solver.find(dim).replace(values).const for dim in shape)
-            for name, shape in typing.inputs.items()
-        }
-        return self._legal(shapes)
-
-    def _free(self, typing: Typing) -> set[str]:
-        dims = (typing.solver.find(dim) for shape in typing.inputs.values() for dim in shape)
-        return {name for dim in dims for name in dim.symbols}
+        shapes = {name: typing.found(shape) for name, shape in typing.inputs.items()}
+        free = sorted({name for shape in shapes.values() for dim in shape for name in dim.symbols})
+        return _Way({name: typing.solver.least.get(name, 1) for name in free}, shapes)
 
     def _legal(self, shapes: Mapping[str, tuple[int, ...]]) -> Sample | None:
         if any(size < 1 for shape in shapes.values() for size in shape):

@@ -158,7 +158,9 @@ def _compare(rule: Rule, sampler: Sampler, sample: Sample, math: Arithmetic) -> 
     except (Undefined, IndexError):
         return True
     try:
-        rights = [_legal_value(term, rule, sample, evaluator) for term in rule.rhs]
+        if not sampler.both_sides:
+            _require_legal(rule, sample)
+        rights = [evaluator.value(term) for term in rule.rhs]
     except Undefined:
         return Counterexample(
             sample, "the right side divides by zero, the left does not", values=_show(inputs)
@@ -170,9 +172,10 @@ def _compare(rule: Rule, sampler: Sampler, sample: Sample, math: Arithmetic) -> 
     return _judge(rule, sample, lefts, rights, inputs)
 
 
-def _legal_value(term: Term, rule: Rule, sample: Sample, evaluator: Evaluator) -> Number:
-    concrete(sample.shapes, UNSTRETCHED not in rule.conditions).shape(term)
-    return evaluator.value(term)
+def _require_legal(rule: Rule, sample: Sample) -> None:
+    typing = concrete(sample.shapes, UNSTRETCHED not in rule.conditions)
+    for term in rule.rhs:
+        typing.shape(term)
 
 
 def _judge(
