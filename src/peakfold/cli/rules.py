@@ -32,6 +32,12 @@ def generate_command(
         str, typer.Option("--operators", metavar="A,B", help="Names; all when left out.")
     ] = "",
     size: Annotated[int, typer.Option("--size", help="Operators of a term at most.", min=1, max=5)] = 4,
+    graphs: Annotated[
+        int,
+        typer.Option(
+            "--graphs", help="Operators of a graph with several outputs at most; 0: none.", min=0, max=4
+        ),
+    ] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Of all random values.", min=0)] = 0,
     json: JsonOf = None,
 ) -> None:
@@ -39,17 +45,51 @@ def generate_command(
     from peakfold.graph.substitution.generate import Request, generate
 
     started = perf_counter()
-    names = tuple(name.strip() for name in operators.split(",") if name.strip())
-    request = Request(names, size, seed)
+    request = Request(_names(operators), size, seed, graphs)
     write_files(output.parent, {})
     streams = Output(json)
     streams.check()
-    checkpoint = output.with_suffix(output.suffix + ".part")
-    found = generate(request, checkpoint, lambda line: _say(streams.progress.print, line))
+    found = generate(request, _part(output), lambda line: _say(streams.progress.print, line))
     write_files(output.parent, {output.name: found.text(request).encode()})
     seconds = perf_counter() - started
     streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
     _say(streams.tables.print, f"{len(found.rules)} rules written to {output}")
+
+
+@app.command("derive")
+def derive_command(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the rules go.")],
+    operators: Annotated[
+        str, typer.Option("--operators", metavar="A,B", help="Names; all when left out.")
+    ] = "",
+    size: Annotated[int, typer.Option("--size", help="Operators of a term at most.", min=1, max=4)] = 3,
+    most: Annotated[int, typer.Option("--most", metavar="N", help="Rules to stop at.", min=1)] = 1100,
+    seed: Annotated[int, typer.Option("--seed", help="Of all random values.", min=0)] = 0,
+    json: JsonOf = None,
+) -> None:
+    """Enumerate terms, and keep the equal pairs that the book derives, each with the rules that do it."""
+    from peakfold.graph.substitution.book import book
+    from peakfold.graph.substitution.deriving import DerivedRequest, derive
+
+    started = perf_counter()
+    request = DerivedRequest(_names(operators), size, seed, most)
+    write_files(output.parent, {})
+    streams = Output(json)
+    streams.check()
+    found = derive(request, book(), _part(output), lambda line: _say(streams.progress.print, line))
+    write_files(output.parent, {output.name: found.text(request).encode()})
+    seconds = perf_counter() - started
+    streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
+    _say(streams.tables.print, f"{len(found.rules)} rules written to {output}")
+
+
+def _names(operators: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in operators.split(",") if name.strip())
+
+
+def _part(output: Path) -> Path:
+    """Where a run is kept, so that an interrupted one goes on."""
+    return output.with_suffix(output.suffix + ".part")
 
 
 @app.command("check")
@@ -61,13 +101,14 @@ def check_command(
     seed: Annotated[int, typer.Option("--seed", help="Of shapes and values.", min=0)] = 0,
 ) -> None:
     """Test and prove every rule anew; wrong ones are shown with the inputs on which they fail."""
+    from peakfold.graph.substitution.book import book
     from peakfold.graph.substitution.checking import check
 
     started = perf_counter()
     rules = _read(file)
     streams = Output(json)
     streams.check()
-    found = check(rules, seed)
+    found = check(rules, seed, () if file is None else book())
     seconds = perf_counter() - started
     streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
     for finding in found.findings:
@@ -96,14 +137,14 @@ def show_command(name: Annotated[str, typer.Argument(metavar="NAME", help="A rul
             hint="peakfold rules check lists what it finds; docs/rules.md has the book",
         )
     streams = Output()
-    for line in shown(rules[name]):
+    for line in shown(rules[name], known=tuple(rules.values())):
         _say(streams.tables.print, line)
 
 
 def _all() -> tuple["Rule", ...]:
-    from peakfold.graph.substitution.book import book, taso
+    from peakfold.graph.substitution.book import book, derived, taso
 
-    return (*book(), *taso())
+    return (*book(), *derived(), *taso())
 
 
 def _near(name: str, names: tuple[str, ...]) -> str:
@@ -114,11 +155,11 @@ def _near(name: str, names: tuple[str, ...]) -> str:
 
 def _read(file: Path | None) -> tuple["Rule", ...]:
     from peakfold.graph.rule import parse_rules
-    from peakfold.graph.substitution.book import book
+    from peakfold.graph.substitution.book import book, derived
     from peakfold.graph.substitution.taso import read_taso
 
     if file is None:
-        return book()
+        return (*book(), *derived())
     try:
         content = file.read_text()
     except (OSError, UnicodeDecodeError) as reason:

@@ -3,10 +3,11 @@
 A rule says: wherever the left terms are computed on inputs that meet the condition, the right terms
 compute the same. The text of a rule is::
 
-    NAME: TERM ; TERM => TERM ; TERM when PREDICATE(x, y), PREDICATE(x) proof LEVEL
+    NAME: TERM ; TERM => TERM ; TERM when PREDICATE(x, y), PREDICATE(x) proof LEVEL from NAME, NAME
 
 with ``;`` between several outputs, ``OPERATOR[attribute=value](arguments):OUTPUT`` as a term, a word as a
-variable, and ``#`` before a comment. Condition and proof may be left out.
+variable, and ``#`` before a comment. Condition and proof may be left out; ``from`` stands after ``proof
+axioms`` and names the rules that derive this one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -117,6 +118,7 @@ class Rule:
         rhs: as many terms.
         conditions: all must hold.
         level: the best certificate: FIELD, INDEX, AXIOMS; UNLABELLED or UNDECIDED without.
+        sources: names of the rules that derive it, where the level is AXIOMS.
 
     Example:
         >>> rule = parse_rule("factor: add(matmul(a, c), matmul(b, c)) => matmul(add(a, b), c) "
@@ -131,12 +133,14 @@ class Rule:
     rhs: tuple[Term, ...]
     conditions: tuple[Condition, ...] = ()
     level: int = UNLABELLED
+    sources: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         sides = f"{_terms(self.lhs)} => {_terms(self.rhs)}"
         when = f" when {', '.join(map(str, self.conditions))}" if self.conditions else ""
         proof = {level: f" proof {word}" for word, level in LEVELS.items()}.get(self.level, "")
-        return f"{self.name}: {sides}{when}{proof}"
+        sources = f" from {', '.join(self.sources)}" if self.sources else ""
+        return f"{self.name}: {sides}{when}{proof}{sources}"
 
     def reversed(self) -> "Rule":
         """Return the rule from right to left."""
@@ -235,8 +239,16 @@ def _rule(line: Line) -> Rule:
         raise line.fail("the sides differ in their number of outputs", str(len(rhs)), str(len(lhs)))
     conditions = _conditions(line) if line.accept("when") else ()
     level = _level(line) if line.accept("proof") else UNLABELLED
+    sources = _sources(line) if level == AXIOMS and line.accept("from") else ()
     line.expect_end()
-    return Rule(name, lhs, rhs, conditions, level)
+    return Rule(name, lhs, rhs, conditions, level, sources)
+
+
+def _sources(line: Line) -> tuple[str, ...]:
+    found = [line.expect_kind("word", "the name of a rule").text]
+    while line.accept(","):
+        found.append(line.expect_kind("word", "the name of a rule").text)
+    return tuple(found)
 
 
 def _side(line: Line) -> tuple[Term, ...]:

@@ -65,7 +65,7 @@ def _is_random(text: str) -> bool:
 
 
 def _constant(terms: Enumeration, base: int) -> tuple[np.uint64, np.uint64, float]:
-    constant, real = terms._setting[2], terms._setting[3]
+    constant, real = terms.setting[2], terms.setting[3]
     return constant[base, 0], constant[base, 1], float(real[base])
 
 

@@ -4,7 +4,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from peakfold.graph.rule import FIELD, INDEX, UNDECIDED, Apply, Rule, Term, Var, subterms, variables
+from peakfold.graph.rule import (
+    FIELD,
+    INDEX,
+    UNDECIDED,
+    Apply,
+    Condition,
+    Rule,
+    Term,
+    Var,
+    subterms,
+    variables,
+)
 from peakfold.graph.substitution.egraph import derives, directions
 from peakfold.graph.substitution.operators import operators_of
 from peakfold.graph.substitution.proving import prove
@@ -29,6 +40,9 @@ class Counts:
         wrong: those that an exact test refutes.
         kept: those that became rules.
         basis: those that no other rule derives.
+        graphs: pairs of equal graphs with several outputs that were looked at.
+        joint: those whose outputs share operators, so that outputs cannot be replaced one by one.
+        joint_underived: those that the rules found before do not derive output by output.
     """
 
     pairs: int = 0
@@ -37,6 +51,9 @@ class Counts:
     wrong: int = 0
     kept: int = 0
     basis: int = 0
+    graphs: int = 0
+    joint: int = 0
+    joint_underived: int = 0
 
 
 @dataclass
@@ -69,16 +86,33 @@ class Basis:
     def consider(self, left: Term, right: Term) -> Rule | None:
         """Look at a pair of equal terms; return the rule that it became, if it did."""
         self.counts.pairs += 1
-        if left == right or _same_root(left, right) or convolves_itself((left, right)):
+        if left == right or same_root(left, right) or convolves_itself((left, right)):
             return None
         self.counts.apart += 1
         if self._rewriter.lowered(left) == self._rewriter.lowered(right):
             return None
-        oriented = _oriented(left, right)
-        if derived(oriented, (*self._known, *self.rules), QUICK):
+        found = oriented(left, right)
+        if derived(found, (*self._known, *self.rules), QUICK):
             return None
         self.counts.underived += 1
-        rule = certified(oriented, self.seed)
+        return self._kept(found)
+
+    def consider_graphs(self, left: tuple[Term, ...], right: tuple[Term, ...]) -> Rule | None:
+        """Look at two equal graphs with several outputs; return the rule that they became, if they did."""
+        self.counts.graphs += 1
+        if not (shares(left) or shares(right)) or convolves_itself(left + right):
+            return None
+        self.counts.joint += 1
+        if tuple(map(self._rewriter.lowered, left)) == tuple(map(self._rewriter.lowered, right)):
+            return None
+        found = generalized(Rule("r", left, right))
+        if derived(found, (*self._known, *self.rules), GROWING):
+            return None
+        self.counts.joint_underived += 1
+        return self._kept(found)
+
+    def _kept(self, found: Rule) -> Rule | None:
+        rule = certified(found, self.seed)
         if rule is None:
             self.counts.wrong += 1
             return None
@@ -90,7 +124,7 @@ class Basis:
     def minimize(self, known: Iterable[Rule], progress: Callable[[int], None] = lambda left: None) -> None:
         """Drop each rule that smaller ones, and then that any others, derive by equality saturation."""
         given = list(known)
-        ordered = sorted(self.rules, key=lambda rule: order(rule.lhs[0]))
+        ordered = sorted(self.rules, key=lambda rule: (len(rule.lhs), *map(order, rule.lhs)))
         kept: list[Rule] = []
         for number, rule in enumerate(ordered):
             progress(len(ordered) - number)
@@ -111,7 +145,7 @@ def derived(rule: Rule, others: tuple[Rule, ...], limits: tuple[int, int] = GROW
     return derives(directions(near), rule, *limits)
 
 
-def _same_root(left: Term, right: Term) -> bool:
+def same_root(left: Term, right: Term) -> bool:
     """Return whether terms differ in operands only: an equality of these, which stands on its own."""
     if isinstance(left, Var) or isinstance(right, Var):
         return False
@@ -120,13 +154,67 @@ def _same_root(left: Term, right: Term) -> bool:
     return sum(a != b for a, b in zip(left.args, right.args, strict=True)) == 0
 
 
+def shares(terms: tuple[Term, ...]) -> bool:
+    """Return whether an operator is part of two of the terms, or makes two of them.
+
+    Example:
+        >>> from peakfold.graph.rule import parse_rule
+        >>> shares(parse_rule("r: neg(exp(a)) ; relu(exp(a)) => a ; b").lhs)
+        True
+    """
+    seen: set[Term] = set()
+    for term in terms:
+        nodes = {replace(t, output=0) for t in subterms((term,)) if isinstance(t, Apply)}
+        if nodes & seen:
+            return True
+        seen |= nodes
+    return False
+
+
+def modulo_axis(rules: Iterable[Rule]) -> int:
+    """Return how many rules there are when those count once that differ in the numbers of axes alone.
+
+    Example:
+        >>> from peakfold.graph.rule import parse_rule
+        >>> modulo_axis(parse_rule(f"r: neg(sum[axis={k}](a)) => sum[axis={k}](neg(a))") for k in (0, 1))
+        1
+    """
+    return len({_without_axes(rule) for rule in rules})
+
+
+def _without_axes(rule: Rule) -> tuple[tuple[Term, ...], tuple[Term, ...], tuple[Condition, ...]]:
+    """Return a rule with its axes numbered in the order in which they are read."""
+    numbers: dict[int, int] = {}
+
+    def turned(term: Term) -> Term:
+        if isinstance(term, Var):
+            return term
+        attrs = tuple(
+            (name, _numbered(value, numbers) if name in {"axis", "of"} else value)
+            for name, value in term.attrs
+        )
+        return replace(term, attrs=attrs, args=tuple(map(turned, term.args)))
+
+    lhs, rhs = tuple(map(turned, rule.lhs)), tuple(map(turned, rule.rhs))
+    conditions = (
+        c if c.name == "rank" else replace(c, args=tuple(_numbered(arg, numbers) for arg in c.args))
+        for c in rule.conditions
+    )
+    return lhs, rhs, tuple(conditions)
+
+
+def _numbered(value: int | str, numbers: dict[int, int]) -> int | str:
+    return numbers.setdefault(value, len(numbers)) if isinstance(value, int) else value
+
+
 def convolves_itself(terms: tuple[Term, ...]) -> bool:
     """Return whether a convolution reads a variable as its input and as its kernel, as no program does."""
     found = (t for t in subterms(terms) if isinstance(t, Apply) and t.op in CONVOLUTIONS)
     return any(set(variables((t.args[0],))) & set(variables((t.args[1],))) for t in found)
 
 
-def _oriented(left: Term, right: Term) -> Rule:
+def oriented(left: Term, right: Term) -> Rule:
+    """Return a rule from the larger of two terms to the smaller, variables named in order."""
     rule = Rule("r", (left,), (right,))
     if order(left) < order(right) or (has_new_names(rule) and not has_new_names(rule.reversed())):
         rule = replace(rule, lhs=rule.rhs, rhs=rule.lhs)
@@ -153,18 +241,13 @@ def certified(rule: Rule, seed: int = 0) -> Rule | None:
         if found is None or examine(found, seed).kind not in {"holds", "undecided"}:
             return None
         rule = found
-    if examine(rule, seed + 17, 2 * SHAPES).kind not in {"holds", "undecided"}:
-        return None
-    rule = replace(rule, level=level_of(rule, seed))
-    unproved = rule.level != INDEX and bool(operators_of(rule.lhs + rule.rhs) & CONVOLUTIONS)
-    return None if unproved else rule
-
-
-def level_of(rule: Rule, seed: int = 0) -> int:
-    """Return the best certificate of a rule that is not wrong."""
     if prove(rule).holds:
-        return INDEX
-    return FIELD if examine(rule, seed + 3).kind == "holds" else UNDECIDED
+        return replace(rule, level=INDEX)
+    verdict = examine(rule, seed + 17, 2 * SHAPES)
+    unproved = bool(operators_of(rule.lhs + rule.rhs) & CONVOLUTIONS)
+    if unproved or verdict.kind not in {"holds", "undecided"}:
+        return None
+    return replace(rule, level=FIELD if verdict.kind == "holds" else UNDECIDED)
 
 
 def named(rules: Iterable[Rule], taken: Iterable[str] = ()) -> tuple[Rule, ...]:

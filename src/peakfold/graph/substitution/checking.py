@@ -1,10 +1,12 @@
 """Checking a rule file: each rule is tested, proved, and offered the conditions that it lacks."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from peakfold.graph.rule import FIELD, INDEX, LEVELS, UNDECIDED, UNLABELLED, Rule
-from peakfold.graph.substitution.basis import derived
+from peakfold.graph.rule import AXIOMS, FIELD, INDEX, LEVELS, UNDECIDED, UNLABELLED, Rule
+from peakfold.graph.substitution.basis import derived, modulo_axis
+from peakfold.graph.substitution.derivation import PROVED, is_derived
 from peakfold.graph.substitution.proving import prove
 from peakfold.graph.substitution.rewriting import order
 from peakfold.graph.substitution.sampling import check_terms
@@ -29,7 +31,11 @@ class Finding:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What is worth a word: nothing of a rule that holds as it stands."""
+        """What is worth a word: nothing of a rule that holds and earns the proof that it claims."""
+        if self.verdict.kind == "holds" and self.lacks_proof:
+            claimed, earned = (_WORDS[level] for level in (self.rule.level, self.level))
+            sources = f" from {', '.join(self.rule.sources)}" if self.rule.sources else ""
+            return (f"{self.rule.name} claims a proof by {claimed}{sources}; it has one by {earned}",)
         if self.verdict.kind == "holds":
             return ()
         words = {"wrong": "is wrong", "partial": "needs a condition", "undecided": "is undecided"}
@@ -43,13 +49,23 @@ class Finding:
             found.append(f"  holds when {', '.join(map(str, added))}")
         return tuple(found)
 
+    @property
+    def lacks_proof(self) -> bool:
+        """Whether the rule claims to be proved and is not."""
+        return self.rule.level in PROVED and self.level not in PROVED
+
 
 @dataclass(frozen=True)
 class Checked:
-    """What is found of a rule file."""
+    """What is found of a rule file.
+
+    Attributes:
+        findings: of each rule.
+        basis: the sound rules that no smaller one derives.
+    """
 
     findings: tuple[Finding, ...]
-    basis: int
+    basis: tuple[Rule, ...]
 
     @property
     def figures(self) -> dict[str, object]:
@@ -58,32 +74,50 @@ class Checked:
         levels = Counter(finding.level for finding in self.findings)
         return {
             "rules": len(self.findings),
-            "basis": self.basis,
+            "basis": len(self.basis),
+            "basis_modulo_axis": modulo_axis(self.basis),
             "sound": kinds["holds"] + kinds["partial"],
             "unsound": kinds["wrong"],
             "unlabelled": levels[UNLABELLED] - kinds["wrong"],
             "undecided": levels[UNDECIDED],
             "by_field": levels[FIELD],
             "by_index": levels[INDEX],
+            "by_axioms": levels[AXIOMS],
+            "unproved_claims": sum(finding.lacks_proof for finding in self.findings),
             "conditional": kinds["partial"],
         }
 
 
-def check(rules: tuple[Rule, ...], seed: int = 0) -> Checked:
+def check(rules: tuple[Rule, ...], seed: int = 0, known: tuple[Rule, ...] = ()) -> Checked:
     """Test and prove rules anew.
+
+    Args:
+        rules: in their order; a rule may be derived from those before it that are proved.
+        seed: of shapes and values.
+        known: rules from which they may be derived too.
 
     Raises:
         UsageError: a rule names an operator, an attribute or a predicate that is not known.
     """
     for rule in rules:
         check_terms(rule)
-    findings = tuple(found(rule, seed) for rule in rules)
-    sound = tuple(f.rule for f in findings if f.verdict.kind in {"holds", "partial"})
-    return Checked(findings, _basis(sound))
+    axioms = {rule.name: rule for rule in known}
+    findings = []
+    for rule in rules:
+        finding = found(rule, seed, axioms)
+        axioms[rule.name] = replace(rule, level=finding.level)
+        findings.append(finding)
+    sound = (f.rule for f in findings if f.verdict.kind in {"holds", "partial"} and f.level != AXIOMS)
+    return Checked(tuple(findings), _basis(tuple(sound)))
 
 
-def found(rule: Rule, seed: int = 0) -> Finding:
+def found(rule: Rule, seed: int = 0, axioms: Mapping[str, Rule] | None = None) -> Finding:
     """Return what is found of a rule.
+
+    Args:
+        rule: whose terms have been checked.
+        seed: of shapes and values.
+        axioms: rules that it may be derived from, by name.
 
     Example:
         >>> from peakfold.graph.rule import parse_rule
@@ -93,35 +127,45 @@ def found(rule: Rule, seed: int = 0) -> Finding:
     """
     verdict = examine(rule, seed)
     repaired = repair(rule, seed) if verdict.kind in {"wrong", "partial"} else None
-    return Finding(rule, verdict, _level(rule, verdict), repaired)
+    return Finding(rule, verdict, _level(rule, verdict, axioms or {}), repaired)
 
 
-def _level(rule: Rule, verdict: Verdict) -> int:
+_WORDS = {level: word for word, level in LEVELS.items()} | {UNLABELLED: "nothing"}
+
+
+def _level(rule: Rule, verdict: Verdict, axioms: Mapping[str, Rule]) -> int:
     if verdict.kind in {"wrong", "vacuous"}:
         return UNLABELLED
+    if rule.sources and is_derived(rule, axioms):
+        return AXIOMS
     if prove(rule).holds:
         return INDEX
     return UNDECIDED if verdict.kind == "undecided" else FIELD
 
 
-def _basis(rules: tuple[Rule, ...]) -> int:
-    """Return how many rules are left when each is dropped that smaller ones derive."""
+def _basis(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return the rules that are left when each is dropped that smaller ones derive."""
     kept: list[Rule] = []
     for rule in sorted(rules, key=lambda rule: tuple(map(order, rule.lhs))):
         if not derived(rule, tuple(kept)):
             kept.append(rule)
-    return len(kept)
+    return tuple(kept)
 
 
-def shown(rule: Rule, seed: int = 0) -> tuple[str, ...]:
-    """Return lines that say what a rule is, how it is known, and what its conditions exclude."""
-    finding = found(rule, seed)
-    proofs = {level: word for word, level in LEVELS.items()}
+def shown(rule: Rule, seed: int = 0, known: tuple[Rule, ...] = ()) -> tuple[str, ...]:
+    """Return lines that say what a rule is, how it is known, and what its conditions exclude.
+
+    Args:
+        rule: to show.
+        seed: of shapes and values.
+        known: rules that it may be derived from.
+    """
+    finding = found(rule, seed, {axiom.name: axiom for axiom in known})
     verdict = finding.verdict
     lines = [
         str(rule),
         f"  test: {verdict.kind} on {verdict.shapes} shapes, error at most 2^-{verdict.error_bits}",
-        f"  proof: {proofs.get(finding.level, 'none')}",
+        f"  proof: {_WORDS[finding.level]}",
         f"  may be read backwards: {'yes' if rule.reversible else 'no'}",
     ]
     for condition, without in exclusions(rule, seed):

@@ -122,14 +122,16 @@ class EGraph:
         """The number of nodes."""
         return len(self._index)
 
-    def matches(self, pattern: Apply) -> Iterator[tuple[int, Bindings, dict[str, str]]]:
+    def matches(
+        self, pattern: Apply, members: dict[int, list[Node]]
+    ) -> Iterator[tuple[int, Bindings, dict[str, str]]]:
         """Yield each class that a pattern matches, with its bindings and those of symbolic constants."""
-        members = self._members()
         for node in list(self._by_op.get(pattern.op, ())):
             for bindings, names in self._match_node(pattern, node, {}, {}, members):
                 yield self.find(self._index[node]), bindings, names
 
-    def _members(self) -> dict[int, list[Node]]:
+    def members(self) -> dict[int, list[Node]]:
+        """Return the nodes of each class."""
         found: dict[int, list[Node]] = {}
         for node, c in self._index.items():
             found.setdefault(self.find(c), []).append(node)
@@ -278,11 +280,22 @@ def derives(rules: tuple[Direction, ...], rule: Rule, rounds: int = 4, most: int
             typing = typed(rule, rule.lhs + rule.rhs, rank, lambda options: options[0], (OPAQUE,))
         except IllegalShape:
             continue
-        return _derived(rules, rule, typing, rounds, most)
+        return saturate(rules, rule, typing, rounds, most) is not None
     return False
 
 
-def _derived(rules: tuple[Direction, ...], rule: Rule, typing: Typing, rounds: int, most: int) -> bool:
+def saturate(
+    rules: tuple[Direction, ...], rule: Rule, typing: Typing, rounds: int, most: int
+) -> frozenset[str] | None:
+    """Return the names of the rules that joined classes until both sides were one; None if they never were.
+
+    Args:
+        rules: what may be used.
+        rule: what is to be derived.
+        typing: symbolic shapes of one way to be legal.
+        rounds: of matching at most.
+        most: nodes at most.
+    """
     inputs = {name: typing.found(shape) for name, shape in typing.inputs.items()}
     graph = EGraph(inputs, typing.solver, frozenset(rule.conditions))
     try:
@@ -291,21 +304,23 @@ def _derived(rules: tuple[Direction, ...], rule: Rule, typing: Typing, rounds: i
             for left, right in zip(rule.lhs, rule.rhs, strict=True)
         ]
     except IllegalShape:
-        return False
-    for _ in range(rounds):
+        return None
+    used: set[str] = set()
+    for number in range(rounds + 1):
         if all(graph.find(a) == graph.find(b) for a, b in pairs):
-            return True
+            return frozenset(used)
         before = graph.size
-        if not _saturated(graph, rules, most) and graph.size == before:
-            break
-    return all(graph.find(a) == graph.find(b) for a, b in pairs)
+        if number == rounds or (not _saturated(graph, rules, most, used) and graph.size == before):
+            return None
+    return None
 
 
-def _saturated(graph: EGraph, rules: tuple[Direction, ...], most: int) -> bool:
+def _saturated(graph: EGraph, rules: tuple[Direction, ...], most: int, used: set[str]) -> bool:
+    members = graph.members()
     found = [
         (c, rule, bindings, names)
         for rule in rules
-        for c, bindings, names in graph.matches(rule.left)
+        for c, bindings, names in graph.matches(rule.left, members)
         if all(graph.holds(condition, bindings, names) for condition in rule.conditions)
     ]
     changed = False
@@ -315,8 +330,11 @@ def _saturated(graph: EGraph, rules: tuple[Direction, ...], most: int) -> bool:
         try:
             if UNSTRETCHED in rule.conditions and not graph.unstretched((rule.left, rule.right), bindings):
                 continue
-            changed = graph.union(c, graph.add(_with_names(rule.right, names), bindings)) or changed
+            joined = graph.union(c, graph.add(_with_names(rule.right, names), bindings))
         except IllegalShape:
             continue
+        if joined:
+            used.add(rule.name)
+            changed = True
     graph.rebuild()
     return changed

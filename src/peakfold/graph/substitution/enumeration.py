@@ -148,7 +148,7 @@ class Enumeration:
             self.arrays.cosets[0, under] = same[0]
         numerators = random.integers(1, 512, len(BASES))
         constant = np.stack([self._residues(numerators, P), self._residues(numerators, Q)], 1)
-        self._setting = (
+        self.setting = (
             self.composed, salts, constant, numerators / _DENOMINATOR, np.array(_INDEX, np.int64), inputs,
         )  # fmt: skip
         self.arrays.made[0] = (-1, 0, 0, 0)
@@ -197,6 +197,17 @@ class Enumeration:
         self.levels.append(level)
         return level
 
+    @property
+    def held(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Values of the classes, as `growing.grow` takes them."""
+        return self.arrays.offsets, self.arrays.shapes, self.arrays.pool, self.arrays.reals
+
+    def kind(self, number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Return an operator as `growing.grow` takes it."""
+        one = self.instances[number]
+        flags = (one.arity, one.commutative, *one.parts)
+        return np.array([number, one.code, one.first, one.second, *flags], np.int64)
+
     def _block(self, number: int, instance: Instance, left: int, right: int, last: bool) -> None:
         if instance.commutative and left < right:
             return
@@ -204,13 +215,12 @@ class Enumeration:
         rights = np.array([self.first[right], self.first[right + 1]], np.int64)
         if instance.arity == 1:
             rights = np.array([0, 1], np.int64)
-        flags = (instance.arity, instance.commutative, *instance.parts)
-        kind = np.array([number, instance.code, instance.first, instance.second, *flags], np.int64)
+        kind = self.kind(number)
         self.counters[AT_LEFT], self.counters[AT_RIGHT] = lefts[0], rights[0]
         a = self.arrays
         while not grow(
-            kind, lefts, rights, last, self._setting, a.offsets, a.shapes, a.pool, a.reals, a.names, a.cosets,
-            a.own, a.made, a.keys, a.values, a.pairs, self.counters,
+            kind, lefts, rights, last, self.setting, self.held, a.names, a.cosets, a.own, a.made, a.keys,
+            a.values, a.pairs, self.counters,
         ):  # fmt: skip
             self._make_room(last)
 
@@ -228,6 +238,16 @@ class Enumeration:
         if not last and counters[POOL] + ORDERS * a.offsets.shape[1] * MOST >= len(a.pool):
             a.pool, a.reals = _doubled(a.pool), _doubled(a.reals)
 
+    @property
+    def pairs(self) -> int:
+        """How many pairs of equal terms there are."""
+        return int(self.counters[PAIRS])
+
+    def pair(self, row: int) -> tuple[Term, Term] | None:
+        """Return two equal terms, None where they are equal up to a renaming that cannot be told."""
+        kind, left, right, inner, c, under = map(int, self.arrays.pairs[row])
+        return None if under < 0 else (self.applied(kind, left, right, inner, under), self.term(c))
+
     def term(self, c: int, order: int = 0) -> Term:
         """Return the first term of a class, with its inputs renamed by an order."""
         if c == 0:
@@ -241,11 +261,19 @@ class Enumeration:
         args = [self.term(left, order)]
         if instance.arity == 2:
             args.append(self.term(right, int(self.composed[order, inner])))
+        return self.complete(instance, args, order)
+
+    def complete(self, instance: Instance, args: list[Term], order: int) -> Apply:
+        """Return an operator on operands, with the index or the parts that it also reads."""
         if instance.op == "gather":
-            args.append(Var("i"))
+            args = [*args, Var("i")]
         if instance.op == "split":
-            args += [Var(INPUTS[_ORDERS[order][part]]) for part in instance.parts]
+            args = [*args, *(self.part(instance, order, place) for place in (0, 1))]
         return Apply(instance.op, tuple(args), instance.attrs, instance.output)
+
+    def part(self, instance: Instance, order: int, place: int) -> Var:
+        """Return an input that a split goes by, under an order of the inputs."""
+        return Var(INPUTS[_ORDERS[order][instance.parts[place]]])
 
 
 def _doubled(array: np.ndarray) -> np.ndarray:

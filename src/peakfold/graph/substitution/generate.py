@@ -1,22 +1,24 @@
 """The generator: enumerate, fingerprint, pair, prune, test, prove."""
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from peakfold.errors import CacheError
 from peakfold.graph.rule import Rule, parse_rules, print_rules
 from peakfold.graph.substitution.basis import Basis, Counts, named
 from peakfold.graph.substitution.book import laws
 from peakfold.graph.substitution.catalogue import chosen
+from peakfold.graph.substitution.checkpoint import Checkpoint
 from peakfold.graph.substitution.enumeration import Enumeration, Level
+from peakfold.graph.substitution.graphs import Combiner, Graphs, Sides
 
 MOST_PAIRS: Final = 40_000
 """Pairs of a size that are looked at; of more, as many at even distances."""
+MOST_GRAPHS: Final = 2_000
+"""Pairs of graphs with several outputs that are looked at, likewise."""
 
 _HEADER = "Substitutions by peakfold rules generate"
 
@@ -29,11 +31,13 @@ class Request:
         operators: names; all where none are given.
         size: operators of a term at most.
         seed: of all random values.
+        graphs: operators of a graph with several outputs at most, no more than ``size``; 0 for none.
     """
 
     operators: tuple[str, ...] = ()
     size: int = 4
     seed: int = 0
+    graphs: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,13 @@ class Generated:
         rules: the basis.
         levels: terms and classes of each size.
         counts: pairs after each prune.
+        graphs: with several outputs, if they were asked for.
     """
 
     rules: tuple[Rule, ...]
     levels: tuple[Level, ...]
     counts: Counts
+    graphs: Graphs | None = None
 
     @property
     def figures(self) -> dict[str, object]:
@@ -58,6 +64,7 @@ class Generated:
             "basis": len(self.rules),
             "levels": [asdict(level) for level in self.levels],
             "prunes": asdict(self.counts),
+            "graphs": self.graphs.figures if self.graphs else None,
         }
 
     def text(self, request: Request) -> str:
@@ -71,68 +78,14 @@ class Generated:
             f"{level.classes} classes, {level.pairs} pairs"
             for level in self.levels
         ]
-        lines.append(", ".join(f"{name} {count}" for name, count in asdict(self.counts).items()))
+        if self.graphs:
+            counts = ", ".join(f"{name} {count}" for name, count in self.graphs.figures.items())
+            lines.append(f"several outputs: {counts}")
+        lines.append(", ".join(f"{name} {count}" for name, count in asdict(self.counts).items() if count))
         return print_rules(self.rules, "\n".join(lines))
 
 
 Progress = Callable[[str], None]
-
-
-@dataclass
-class _Checkpoint:
-    """What is kept beside the output while a run is on, so that an interrupted one goes on.
-
-    Attributes:
-        path: of the file; None to keep nothing.
-        request: to whose run it belongs.
-        size: up to which all pairs were looked at.
-        basis: the rules so far.
-    """
-
-    path: Path | None
-    request: Request
-    size: int = 0
-    levels: list[Level] = field(default_factory=list)
-
-    def load(self, basis: Basis) -> None:
-        """Take up a run of the same request, if one was interrupted."""
-        if self.path is None or not self.path.exists():
-            return
-        try:
-            kept = json.loads(self.path.read_text())
-            if kept["request"] != json.loads(json.dumps(asdict(self.request))):
-                return
-            rules = parse_rules(kept["rules"])
-            basis.counts = Counts(**kept["counts"])
-            self.size = int(kept["size"])
-        except (OSError, ValueError, KeyError, TypeError) as reason:
-            raise CacheError(
-                stage="rules",
-                what="the interrupted run cannot be taken up",
-                where=str(self.path),
-                got=f"{type(reason).__name__}: {reason}",
-                hint="delete the file to start anew",
-            ) from reason
-        basis.take_up(rules)
-
-    def save(self, basis: Basis, size: int) -> None:
-        """Keep what was found up to a size."""
-        if self.path is None:
-            return
-        kept = {
-            "request": asdict(self.request),
-            "size": size,
-            "counts": asdict(basis.counts),
-            "rules": print_rules(named(basis.rules)),
-        }
-        aside = self.path.with_suffix(self.path.suffix + ".new")
-        aside.write_text(json.dumps(kept))
-        aside.replace(self.path)
-
-    def drop(self) -> None:
-        """Forget the run, which has ended."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
 
 
 def generate(
@@ -152,30 +105,89 @@ def generate(
     terms = Enumeration(chosen(request.operators), request.seed)
     basis = Basis(seed=request.seed)
     basis.know(laws())
-    kept = _Checkpoint(checkpoint, request)
-    kept.load(basis)
-    looked_at = 0
+    run = _Run(terms, basis, Checkpoint(checkpoint, request), progress)
+    run.take_up()
+    stop = 0
     for size in range(1, request.size + 1):
         level = terms.grow(size == request.size)
         progress(f"size {size}: {level.terms} terms, {level.classes} classes, {level.pairs} pairs")
-        stop = looked_at + level.pairs
-        if size > kept.size:
-            _look(terms, basis, looked_at, stop, progress)
-            kept.save(basis, size)
-        looked_at = stop
+        run.look(stop, stop + level.pairs)
+        stop += level.pairs
+    graphs = None
+    if request.graphs > 1:
+        graphs = Combiner(terms, min(request.graphs, request.size)).graphs(MOST_GRAPHS)
+        progress(f"{graphs.graphs} graphs with several outputs, {graphs.apart} pairs")
+        run.look_at_graphs(graphs.sides)
     progress(f"{len(basis.rules)} rules, of which the others derive some")
     basis.minimize(laws())
-    kept.drop()
+    run.checkpoint.drop()
     rules = named(basis.rules, (law.name for law in laws()))
-    return Generated(rules, tuple(terms.levels), basis.counts)
+    return Generated(rules, tuple(terms.levels), basis.counts, graphs)
 
 
-def _look(terms: Enumeration, basis: Basis, start: int, stop: int, progress: Progress) -> None:
-    count = min(stop - start, MOST_PAIRS)
-    for number, row in enumerate(np.linspace(start, stop - 1, count).astype(np.int64)):
-        kind, left, right, inner, c, under = map(int, terms.arrays.pairs[row])
-        if under < 0:
-            continue
-        basis.consider(terms.applied(kind, left, right, inner, under), terms.term(c))
-        if number % 200 == 199:
-            progress(f"{number + 1} of {count} pairs: {len(basis.rules)} rules")
+_EACH: Final = 200
+"""Pairs after which the run is kept."""
+
+
+@dataclass
+class _Run:
+    """Looks at pairs in turn, and at none twice.
+
+    Attributes:
+        looked: number of pairs that were looked at, in this run and in the one that it takes up.
+        passed: number of pairs that this run came by.
+    """
+
+    terms: Enumeration
+    basis: Basis
+    checkpoint: Checkpoint
+    progress: Progress
+    looked: int = 0
+    passed: int = 0
+
+    def take_up(self) -> None:
+        """Go on where an interrupted run of the same request ended."""
+        kept = self.checkpoint.load()
+        if not kept:
+            return
+        try:
+            rules, counts = parse_rules(str(kept["rules"])), kept["counts"]
+            assert isinstance(counts, dict)
+            self.basis.counts = Counts(**counts)
+            self.looked = int(str(kept["looked"]))
+        except (KeyError, TypeError, ValueError, AssertionError) as reason:
+            raise self.checkpoint.broken(reason) from reason
+        self.basis.take_up(rules)
+
+    def look(self, start: int, stop: int) -> None:
+        """Consider the pairs of one size, or as many as are looked at, at even distances."""
+        count = min(stop - start, MOST_PAIRS)
+        for number, row in enumerate(np.linspace(start, stop - 1, count).astype(np.int64), 1):
+            self.passed += 1
+            if self.passed <= self.looked:
+                continue
+            pair = self.terms.pair(int(row))
+            if pair is not None:
+                self.basis.consider(*pair)
+            self.looked = self.passed
+            if number % _EACH == 0:
+                self._keep()
+                self.progress(f"{number} of {count} pairs: {len(self.basis.rules)} rules")
+        self._keep()
+
+    def look_at_graphs(self, sides: tuple[Sides, ...]) -> None:
+        """Consider pairs of graphs with several outputs."""
+        for left, right in sides:
+            self.passed += 1
+            if self.passed > self.looked:
+                self.basis.consider_graphs(left, right)
+                self.looked = self.passed
+                if self.looked % _EACH == 0:
+                    self._keep()
+
+    def _keep(self) -> None:
+        self.checkpoint.save(
+            looked=self.looked,
+            counts=asdict(self.basis.counts),
+            rules=print_rules(named(self.basis.rules)),
+        )

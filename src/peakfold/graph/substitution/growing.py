@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from peakfold.graph.substitution.kernel import Floats, Ints, Word, Words
 
     Small = npt.NDArray[np.int8]
+    Setting = tuple[Ints, Words, Words, Floats, Ints, Small]
+    Held = tuple[Ints, Small, Words, Floats]
+    Left = tuple[npt.NDArray[np.bool_], Ints, Words, Floats]
+    Scratch = tuple[Ints, Ints, Words, Floats, Ints]
+    Result = tuple[Ints, Ints, Words, Floats, Words]
 
 ORDERS = 6
 _EMPTY = -1
@@ -92,16 +97,108 @@ def spread(
 
 
 @compiled
+def loaded(c: int, held: "Held", left: "Left") -> None:
+    """Copy what a class is in every world."""
+    offsets, shapes, pool, reals = held
+    there, s, a, x = left
+    for world in range(len(there)):
+        there[world] = spread(c, world, offsets, shapes, pool, reals, s[world], a[world], x[world])
+
+
+@compiled
+def evaluated(
+    kind: "Ints", left: "Left", j: int, order: int, setting: "Setting", held: "Held", scratch: "Scratch",
+    result: "Result",
+) -> bool:  # fmt: skip
+    """Apply an operator in every world, to what is loaded and a class under an order of the inputs.
+
+    ``result`` takes the number of elements in each world (-1 where it is not legal), sizes, residues, reals
+    and the hash in each world.
+
+    Returns:
+        Whether it is legal in some world.
+    """
+    composed, salts, constant, real, index, inputs = setting
+    offsets, shapes, pool, reals = held
+    there, s, a, x = left
+    t, r, b, y, parts = scratch
+    wide, sizes, o, z, found = result
+    worlds = len(there)
+    legal = False
+    for world in range(worlds):
+        wide[world] = -1
+        found[world] = np.uint64(0)
+        base, place = world // ORDERS, world % ORDERS
+        if not there[world]:
+            continue
+        if kind[4] == 2:
+            other = base * ORDERS + composed[place, order]
+            if not spread(j, other, offsets, shapes, pool, reals, t, b, y):
+                continue
+        for axis in range(3):
+            parts[0, axis] = inputs[world, kind[6], axis]
+            parts[1, axis] = inputs[world, kind[7], axis]
+        if applied(
+            kind[1], kind[2], kind[3], inputs[world, 0, 3] == 3, constant[base : base + 1],
+            real[base : base + 1], index, parts, s[world], a[world], x[world], t, b, y, r, o[world], z[world],
+        ):  # fmt: skip
+            n = r[0] * r[1] * r[2]
+            wide[world] = n
+            sizes[world, 0], sizes[world, 1], sizes[world, 2] = r[0], r[1], r[2]
+            found[world] = hashed(n, r, o[world], salts[worlds:])
+            legal = True
+    return legal
+
+
+@compiled
+def workspace(worlds: int) -> "tuple[Left, Scratch, Result]":
+    """Return room for one operand in every world, for the other one, and for a result."""
+    left = (
+        np.empty(worlds, np.bool_),
+        np.empty((worlds, 3), np.int64),
+        np.empty((worlds, MOST, 2), np.uint64),
+        np.empty((worlds, MOST)),
+    )
+    scratch = (
+        np.empty(3, np.int64),
+        np.empty(3, np.int64),
+        np.empty((MOST, 2), np.uint64),
+        np.empty(MOST),
+        np.empty((2, 3), np.int64),
+    )
+    result = (
+        np.empty(worlds, np.int64),
+        np.empty((worlds, 3), np.int64),
+        np.empty((worlds, MOST + 1, 2), np.uint64),
+        np.empty((worlds, MOST + 1)),
+        np.empty(worlds, np.uint64),
+    )
+    return left, scratch, result
+
+
+@compiled
+def hashes_of(kind: "Ints", operands: "Ints", setting: "Setting", held: "Held", hashes: "Words") -> None:
+    """Hash terms under each order of the inputs.
+
+    ``operands`` has for each term two classes and the order of the second; of a term that is legal in no
+    world all hashes are 0.
+    """
+    left, scratch, result = workspace(held[0].shape[1])
+    for row in range(len(operands)):
+        loaded(operands[row, 0], held, left)
+        hashes[row, :] = np.uint64(0)
+        if evaluated(kind, left, operands[row, 1], operands[row, 2], setting, held, scratch, result):
+            renamed_hashes(result[4], setting[0], setting[1], hashes[row])
+
+
+@compiled
 def grow(
     kind: "Ints",
     lefts: "Ints",
     rights: "Ints",
     last: bool,
-    setting: "tuple[Ints, Words, Words, Floats, Ints, Small]",
-    offsets: "Ints",
-    shapes: "Small",
-    pool: "Words",
-    reals: "Floats",
+    setting: "Setting",
+    held: "Held",
     names: "Words",
     cosets: "Small",
     own: "Words",
@@ -116,8 +213,8 @@ def grow(
     ``kind`` is the operator's place in the list, its number, two attributes, arity, whether it commutes,
     and the inputs that a split goes by; ``lefts`` and ``rights`` are the first class of each operand and
     the one after the last; with ``last`` no values are kept. ``setting`` describes the worlds: composition
-    of orders, salts, the constant, the index, shapes of inputs. Of each class, ``offsets`` says where in
-    ``pool`` and ``reals`` it starts in each world (-1 where it is not legal), ``shapes`` its shape there,
+    of orders, salts, the constant, the index, shapes of inputs. Of each class, ``held`` says where in the
+    pool and the reals it starts in each world (-1 where it is not legal), and its shape there,
     ``names`` its hash under each order of the inputs, ``cosets`` for each order the first under which it is
     the same; these are not kept with ``last``. ``own`` is its hash, ``made`` its operator, operands and the
     order of the second. ``keys`` and ``values`` are a table from the least hash of a class to the class.
@@ -126,24 +223,16 @@ def grow(
     Returns:
         Whether all was done; False where an array is full.
     """
-    composed, salts, constant, real, index, inputs = setting
+    composed, salts = setting[0], setting[1]
+    offsets, shapes, pool, reals = held
     worlds = offsets.shape[1]
-    t, r = np.empty(3, np.int64), np.empty(3, np.int64)
-    b, y = np.empty((MOST, 2), np.uint64), np.empty(MOST)
-    s, a, x = np.empty((worlds, 3), np.int64), np.empty((worlds, MOST, 2), np.uint64), np.empty((worlds, MOST))
-    there = np.empty(worlds, np.bool_)
-    o, z = np.empty((worlds, MOST + 1, 2), np.uint64), np.empty((worlds, MOST + 1))
-    sizes, wide = np.empty((worlds, 3), np.int64), np.empty(worlds, np.int64)
-    found, hashes, parts = (
-        np.empty(worlds, np.uint64),
-        np.empty(ORDERS, np.uint64),
-        np.empty((2, 3), np.int64),
-    )
+    left, scratch, result = workspace(worlds)
+    wide, sizes, o, z, found = result
+    hashes = np.empty(ORDERS, np.uint64)
     binary = kind[4] == 2
     i = counters[AT_LEFT]
     while i < lefts[1]:
-        for world in range(worlds):
-            there[world] = spread(i, world, offsets, shapes, pool, reals, s[world], a[world], x[world])
+        loaded(i, held, left)
         j = counters[AT_RIGHT]
         while j < rights[1]:
             if (
@@ -160,45 +249,7 @@ def grow(
                 if binary and not leads(order, cosets[i], cosets[j], composed):
                     continue
                 counters[TERMS] += 1
-                legal = False
-                for world in range(worlds):
-                    wide[world] = -1
-                    found[world] = np.uint64(0)
-                    base, place = world // ORDERS, world % ORDERS
-                    if not there[world]:
-                        continue
-                    if binary:
-                        other = base * ORDERS + composed[place, order]
-                        if not spread(j, other, offsets, shapes, pool, reals, t, b, y):
-                            continue
-                    for axis in range(3):
-                        parts[0, axis] = inputs[world, kind[6], axis]
-                        parts[1, axis] = inputs[world, kind[7], axis]
-                    if applied(
-                        kind[1],
-                        kind[2],
-                        kind[3],
-                        inputs[world, 0, 3] == 3,
-                        constant[base : base + 1],
-                        real[base : base + 1],
-                        index,
-                        parts,
-                        s[world],
-                        a[world],
-                        x[world],
-                        t,
-                        b,
-                        y,
-                        r,
-                        o[world],
-                        z[world],
-                    ):
-                        n = r[0] * r[1] * r[2]
-                        wide[world] = n
-                        sizes[world, 0], sizes[world, 1], sizes[world, 2] = r[0], r[1], r[2]
-                        found[world] = hashed(n, r, o[world], salts[worlds:])
-                        legal = True
-                if not legal:
+                if not evaluated(kind, left, j, order, setting, held, scratch, result):
                     continue
                 counters[LEGAL] += 1
                 renamed_hashes(found, composed, salts, hashes)

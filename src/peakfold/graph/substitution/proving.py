@@ -1,5 +1,6 @@
 """Level 2 certificates: one normal form on both sides, in every way in which the shapes can be legal."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from peakfold.graph.rule import Apply, Rule, subterms
@@ -7,7 +8,7 @@ from peakfold.graph.substitution.dims import IllegalShape
 from peakfold.graph.substitution.normal import same_everywhere
 from peakfold.graph.substitution.operators import MATRIX, OPERATORS, SPATIAL, operators_of
 from peakfold.graph.substitution.sampling import ranks, typed
-from peakfold.graph.substitution.shapes import OPAQUE
+from peakfold.graph.substitution.shapes import OPAQUE, Typing
 
 _MOST_CASES = 800
 
@@ -77,6 +78,29 @@ def proof_ranks(rule: Rule) -> tuple[int, ...]:
     return (max(named, default=0) + 1,)
 
 
+def cases(rule: Rule) -> Iterator[Typing | None]:
+    """Yield symbolic shapes for every way to be legal, which together stand for all legal shapes.
+
+    None stands for a way of which cannot be said what it asks of the sizes, and for all that are left when
+    there are too many.
+    """
+    ways = 0
+    for rank in proof_ranks(rule):
+        script = _Script()
+        while True:
+            ways += 1
+            if ways > _MOST_CASES:
+                yield None
+                return
+            try:
+                yield typed(rule, rule.lhs + rule.rhs, rank, script.choose, (OPAQUE,))
+            except IllegalShape as reason:
+                if "no simple answer" in str(reason):
+                    yield None
+            if not script.advance():
+                break
+
+
 def prove(rule: Rule) -> Proof:
     """Prove a rule for all sizes, for every rank, stretching and grouping that its operators leave open.
 
@@ -85,25 +109,16 @@ def prove(rule: Rule) -> Proof:
         >>> prove(parse_rule("r: matmul(matmul(a, b), c) => matmul(a, matmul(b, c))"))
         Proof(holds=True, cases=1)
     """
-    cases = 0
-    for rank in proof_ranks(rule):
-        script = _Script()
-        while True:
-            cases += 1
-            if cases > _MOST_CASES or not _case(rule, rank, script):
-                return Proof(False, cases)
-            if not script.advance():
-                break
-    return Proof(cases > 0, cases)
-
-
-def _case(rule: Rule, rank: int, script: _Script) -> bool:
-    """Return whether a rule holds in a case, which no shapes may be in."""
     positive = frozenset(str(c.args[0]) for c in rule.conditions if c.name == "positive")
-    try:
-        typing = typed(rule, rule.lhs + rule.rhs, rank, script.choose, (OPAQUE,))
-    except IllegalShape as reason:
-        return "no simple answer" not in str(reason)
+    number = 0
+    for typing in cases(rule):
+        number += 1
+        if typing is None or not _holds(rule, typing, positive):
+            return Proof(False, number)
+    return Proof(number > 0, number)
+
+
+def _holds(rule: Rule, typing: Typing, positive: frozenset[str]) -> bool:
     return all(
         same_everywhere(left, right, typing, positive) for left, right in zip(rule.lhs, rule.rhs, strict=True)
     )

@@ -102,7 +102,9 @@ def _unknown(rule: Rule, what: str, expected: str) -> UsageError:
 def ranks(rule: Rule) -> tuple[int, ...]:
     """Return the ranks at which a rule is tested: those that its operators and conditions leave open."""
     used = operators_of(rule.lhs + rule.rhs)
-    open_ranks = (3, 4) if used & SPATIAL else (2, 3) if used & MATRIX else (2, 3, 4)
+    named = [arg for c in rule.conditions if c.name != "rank" for arg in c.args if isinstance(arg, int)]
+    spatial = (3, 4, 5) if max(named, default=0) == 3 else (3, 4)
+    open_ranks = spatial if used & SPATIAL else (2, 3) if used & MATRIX else (2, 3, 4)
     fixed = [c.args[1] for c in rule.conditions if c.name == "rank"]
     return tuple(rank for rank in open_ranks if all(rank == r for r in fixed))
 
@@ -222,9 +224,7 @@ class Sampler:
         if way is None:
             return None
         most = _LARGEST if rank < 4 else 2
-        values = {
-            name: Dim(int(self._random.integers(least, most + 1))) for name, least in way.least.items()
-        }
+        values = {name: Dim(int(self._random.integers(least, most + 1))) for name, least in way.least.items()}
         shapes = {
             name: tuple(dim.replace(values).const for dim in shape) for name, shape in way.shapes.items()
         }

@@ -114,7 +114,14 @@ def examine(rule: Rule, seed: int = 0, count: int = SHAPES) -> Verdict:
     return left if left.kind in {"wrong", "partial"} else both
 
 
-def _tested(rule: Rule, seed: int, count: int, terms: tuple[Term, ...]) -> Verdict:
+def excluded(rule: Rule, seed: int = 0, count: int = SHAPES) -> Counterexample | None:
+    """Return the first shapes for which the left side is legal and the right is not, or not equal."""
+    terms = (rule.lhs, rule.lhs + rule.rhs) if matched(rule) == rule.lhs else (rule.lhs + rule.rhs,)
+    found = (_tested(rule, seed, count, each, to_first=True).counterexample for each in terms)
+    return next((counterexample for counterexample in found if counterexample is not None), None)
+
+
+def _tested(rule: Rule, seed: int, count: int, terms: tuple[Term, ...], to_first: bool = False) -> Verdict:
     sampler = Sampler(rule, seed, terms)
     fields = fields_of(rule)
     seen: set[str] = set()
@@ -131,6 +138,8 @@ def _tested(rule: Rule, seed: int, count: int, terms: tuple[Term, ...]) -> Verdi
                 return Verdict("wrong", len(seen) + 1, 0, found)
             if isinstance(found, Counterexample):
                 partial = partial or found
+                if to_first:
+                    return Verdict("partial", len(seen), 0, partial)
                 continue
             seen.add(str(sample))
             tested += 1
@@ -289,5 +298,4 @@ def _without(rule: Rule, condition: Condition) -> Rule:
 
 def exclusions(rule: Rule, seed: int = 0) -> tuple[tuple[Condition, Counterexample | None], ...]:
     """Return for each condition of a rule what goes wrong without it; None where nothing was found."""
-    found = ((c, examine(_without(rule, c), seed, 4 * SHAPES)) for c in rule.conditions)
-    return tuple((condition, verdict.counterexample) for condition, verdict in found)
+    return tuple((c, excluded(_without(rule, c), seed, 4 * SHAPES)) for c in rule.conditions)

@@ -1,4 +1,4 @@
-"""The rule book: generated rules, laws by hand and TASO's rules, as text files in one format."""
+"""The rule book: laws by hand, generated rules, rules derived from both, and TASO's, in one text format."""
 
 from dataclasses import replace
 from functools import cache
@@ -6,7 +6,9 @@ from importlib.resources import files
 
 from peakfold.graph.rule import Rule, parse_rules
 
-LAWS, GENERATED, CORE, TASO = "laws.rules", "generated.rules", "core.rules", "taso.rules"
+LAWS, GENERATED, CORE, DERIVED, TASO = (
+    f"{name}.rules" for name in ("laws", "generated", "core", "derived", "taso")
+)
 
 
 @cache
@@ -46,6 +48,11 @@ def taso() -> tuple[Rule, ...]:
     return _read(TASO)
 
 
+def derived() -> tuple[Rule, ...]:
+    """Return rules that follow from the book, each with the names of those that derive it."""
+    return _read(DERIVED)
+
+
 def book() -> tuple[Rule, ...]:
-    """Return all rules that may be used."""
+    """Return the basis: all rules that may be used, and that do not follow from one another."""
     return laws() + generated()
