@@ -18,10 +18,11 @@ import numpy as np
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError, PlanError
 from peakfold.ir.graph import Graph
+from peakfold.plan.fission.candidates import Candidate
 from peakfold.plan.fission.nested import regions_of
 from peakfold.plan.fission.program import CostsOf
 from peakfold.plan.fission.solve import Effort, Solver, Spread
-from peakfold.plan.fission.tree import Parts
+from peakfold.plan.fission.tree import Parts, choices
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.found import Found, Progress, StopReason
 from peakfold.plan.schedule.goal import Goal
@@ -34,8 +35,10 @@ EACH = 6.0
 """Most seconds for one state."""
 STATES = 24
 """States that share the time."""
-WIDE = (4, 2, 8, 16)
+WIDE = (4, 2, 8, 16, 6, 3)
 """Parts that the regions that reach furthest are tried with first."""
+ALIKE = 0.9
+"""Share of runs of either candidate that both have, from which on they are alike."""
 OVER = 4.0
 """Eager steps that a budget's worth of bytes above the budget costs."""
 ALONE = 16
@@ -188,7 +191,10 @@ class Joint:
         for index, candidate in enumerate(self.tree.candidates):
             if candidate.source not in FAR and index >= WIDEST:
                 continue
-            for parts in (n for n in WIDE if n <= candidate.length and not candidate.length % n):
+            if any(_alike(candidate, other) for other in self.tree.candidates[:index]):
+                continue
+            possible = choices(candidate.length)
+            for parts in (n for n in WIDE if n in possible):
                 yield start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))
 
     def _neighbours(self, state: State) -> Iterator[State]:
@@ -253,6 +259,12 @@ class Joint:
         share = turn / STATES if self.iterations is not None else elapsed / max(self.time_budget, 1e-9)
         peak, seconds = (None, None) if best is None else (best.peak_bytes, best.seconds)
         self.progress(Progress(self.looked_at, elapsed, min(share, 1.0), peak, seconds))
+
+
+def _alike(one: Candidate, other: Candidate) -> bool:
+    """Whether two candidates split the same into as many: a second try would tell nothing."""
+    runs, others = set(one.runs), set(other.runs)
+    return one.length == other.length and len(runs & others) >= ALIKE * len(runs | others)
 
 
 def _held(graph: Graph) -> int:
