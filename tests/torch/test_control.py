@@ -16,11 +16,13 @@ from peakfold.bridge.runtime.source import load_source
 from peakfold.cost.costs import Costs
 from peakfold.errors import CaptureError
 from peakfold.ir.control import COND, WHILE
-from peakfold.ir.plan import Plan
+from peakfold.ir.plan import Compute, Plan, Run
 from peakfold.ir.text import parse_graph, print_graph
 from peakfold.plan.check import check_graph, require_legal
 from peakfold.plan.fission.derived import Derived
 from peakfold.plan.fission.program import planned
+from peakfold.plan.memory.layout import lay_out
+from peakfold.plan.memory.lifetimes import predicted_nest
 
 FREE = Costs({}, {})
 
@@ -126,6 +128,20 @@ def test_the_bytes_are_those_of_the_larger_side():
         measured[sign] = peak_bytes(lambda given=given: program(given, {}), resident=resident).peak_bytes
     assert measured[1] > measured[-1]
     assert nest.timeline.peak == measured[1]
+
+
+def test_the_arena_is_that_of_the_larger_side():
+    nest = nest_of(capture_inference(Sides(), torch.zeros(6, 8)).graph)
+    trace = predicted_nest(nest)
+    (node,) = (node for node in nest.graph.nodes if node.bodies)
+    row = nest.timeline.steps.index(Compute(Run(node.id)))
+    inside = [request for request in trace.requests if request.row == row and request.dies is not None]
+    assert {"cat", "mul"} <= {request.name for request in inside}
+    own = nest.timeline.peak - nest.timeline.resident
+    given_out = sum(nest.graph.nbytes(value) for value in node.outputs)
+    assert own <= trace.lower_bound <= own + given_out + 64 * len(inside)
+    both = sum(body.timeline.peak - body.timeline.resident for body in nest.bodies[node.id])
+    assert lay_out(trace).arena < trace.lower_bound + both - own
 
 
 @pytest.mark.parametrize("passes", [0, 1, 4])

@@ -11,6 +11,7 @@ from peakfold.bridge.runtime.arena_native import native
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import InfeasibleError, UsageError
+from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.task import Task
@@ -25,10 +26,12 @@ SECONDS = 1.0
 MORE_SECONDS = 5.0
 
 
-def why_predicted(task: Task, runnable: bool) -> str:
+def why_predicted(task: Task, runnable: bool, graph: Graph) -> str:
     """Return why what a program allocates cannot be recorded, or nothing where it can."""
     if not runnable:
         return "the arena is planned from predicted allocations: nothing was run"
+    if any(node.bodies for node in graph.nodes):
+        return "the program runs without its arena: which side of a branch runs is known only then"
     if task.device != "cpu":
         return f"the program runs without its arena: there is no allocator of arenas for {task.device}"
     try:

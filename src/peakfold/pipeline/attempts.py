@@ -106,7 +106,7 @@ def _try(run: Run, facts: Facts, bounds: Bounds) -> Tried:
 def _try_in_arena(run: Run, facts: Facts, bounds: Bounds) -> Tried:
     """Plan, lay out, and plan again with fewer live bytes, until the arena is within the budget."""
     capacity, found = facts.arena_budget, None
-    why = arena.why_predicted(run.task, run.runnable)
+    why = arena.why_predicted(run.task, run.runnable, facts.captured.graph)
     run.note(*([why] if why else []))
     for _ in range(ATTEMPTS if run.asked.plan is None else 1):
         try:

@@ -72,12 +72,15 @@ def _output_name(name: str, value: Value, outputs: int) -> str:
 
 def _inside(body: Graph, node: Node, names: Mapping[Value, str]) -> Graph:
     """Return a graph that a node runs with everything named; inputs are called as what they are given."""
-    counts: Counter[str] = Counter()
+    taken: set[str] = set()
     inputs = []
     for given, value in zip(body.inputs, operands(node), strict=True):
-        name = names[value]
-        counts[name] += 1
-        inputs.append(replace(given, name=name if counts[name] == 1 else f"{name}.{counts[name] - 1}"))
+        name, count = names[value], 0
+        while name in taken:
+            count += 1
+            name = f"{names[value]}.{count}"
+        taken.add(name)
+        inputs.append(replace(given, name=name))
     return replace(body, inputs=tuple(inputs), nodes=tuple(_named(body.nodes, tuple(inputs))))
 
 

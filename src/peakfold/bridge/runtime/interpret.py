@@ -1,7 +1,7 @@
 """Runs a Graph node by node: slow and plain, the meaning that every other way of running has."""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -10,6 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.codegen.operators import keeps_workspace
+from peakfold.graph.dataflow.form import dataflow
+from peakfold.graph.dataflow.run import run
 from peakfold.ir.control import COND, operands
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType
@@ -73,12 +75,35 @@ def interpret(
             if node.bodies:
                 values.update(zip(node.outputs, _controlled(node, values), strict=True))
                 continue
-            args = [_real(arg, values) for arg in node.args]
-            kwargs = {name: _real(arg, values) for name, arg in node.kwargs}
-            with _mode_for(node):
-                result = pytree.tree_leaves(operator_of(node.op.name)(*args, **kwargs))
-            values.update(zip(node.outputs, result, strict=True))
+            values.update(zip(node.outputs, _run(node, values), strict=True))
     return values
+
+
+def interpret_dataflow(
+    graph: Graph, tensors: Mapping[int, torch.Tensor], scalars: Mapping[int, float]
+) -> list[Any]:
+    """Run a graph as switches and merges, and return its outputs and the new values of its state.
+
+    Args:
+        graph: the program.
+        tensors: one an input that is a tensor, by input id; none is written into.
+        scalars: one an input that is a host number, by input id.
+    """
+
+    def operator(node: Node, values: Sequence[Any]) -> list[Any]:
+        return _run(node, dict(zip(node.inputs, values, strict=True)))
+
+    given = [tensors[one.id].detach() if one.id in tensors else scalars[one.id] for one in graph.inputs]
+    with torch.no_grad():
+        return run(dataflow(graph), given, operator)
+
+
+def _run(node: Node, values: Mapping[Value, Any]) -> list[Any]:
+    """Run one operator and return its outputs."""
+    args = [_real(arg, values) for arg in node.args]
+    kwargs = {name: _real(arg, values) for name, arg in node.kwargs}
+    with _mode_for(node):
+        return pytree.tree_leaves(operator_of(node.op.name)(*args, **kwargs))
 
 
 @contextmanager

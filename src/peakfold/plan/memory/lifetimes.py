@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from peakfold.cost.costs import Costs
+from peakfold.ir.control import COND
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Buffer, Compute, Free, Loop, Prefetch, Schedule, Step
 from peakfold.ir.types import TensorType
@@ -63,15 +64,17 @@ def predicted(graph: Graph, schedule: Schedule, costs: Costs) -> Trace:
 
 
 def predicted_nest(nest: Nest) -> Trace:
-    """Return the allocations of a program with regions: one part of a loop stands inside the loop's step.
+    """Return the allocations of a program with regions and control flow, which stand inside their step.
 
-    All parts of a loop have their buffers at the same addresses, which are planned with those around it.
+    All parts of a region have their buffers at the same addresses, which are planned with those around it. So
+    have both sides of a branch, one after the other, since one of them runs; and the passes of a loop. What
+    either gives out is there from the beginning of its step.
     """
     outer = predicted(nest.graph, nest.schedule, nest.costs)
     bodies = {
-        row: predicted_nest(nest.loops[step.run.node].nest)
+        row: inside
         for row, step in enumerate(nest.timeline.steps)
-        if isinstance(step, Compute) and step.run.node in nest.loops
+        if isinstance(step, Compute) and (inside := _nested(nest, step.run.node)) is not None
     }
     if not bodies:
         return outer
@@ -85,6 +88,29 @@ def predicted_nest(nest: Nest) -> Trace:
         requests += [_inside(request, row, row * length, length) for request in body.requests]
     requests.sort(key=lambda request: request.born)
     return Trace(tuple(requests), outer.steps, outer.length * length)
+
+
+def _nested(nest: Nest, node: int) -> Trace | None:
+    """Return the allocations inside of a step; None where it is one operator."""
+    if node in nest.loops:
+        return predicted_nest(nest.loops[node].nest)
+    if node not in nest.bodies:
+        return None
+    begin, requests = 0, list[Request]()
+    for body in nest.bodies[node]:
+        inside = predicted_nest(body)
+        graph, branches = body.graph, nest.graph.node[node].op.name == COND
+        given_out = {graph.name_of(graph.storage(out.value)) for out in graph.outputs if branches}
+        for request in inside.requests:
+            if request.dies is not None or request.name not in given_out:
+                requests.append(_later(request, begin, inside.length))
+        begin += inside.length
+    return Trace(tuple(requests), (), begin)
+
+
+def _later(request: Request, begin: int, length: int) -> Request:
+    dies = length if request.dies is None else request.dies
+    return replace(request, born=begin + request.born, dies=begin + dies)
 
 
 def recorded(events: Sequence[tuple[int, int]], graph: Graph, schedule: Schedule) -> Trace:

@@ -1,0 +1,1 @@
+"""Control flow as dataflow: switch and merge, with dead values."""
