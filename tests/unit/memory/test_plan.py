@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.unit.memory.brute import legal
+from tests.unit.memory.cut import backward, cut
 
 from peakfold.cli.failures import guarded
 from peakfold.cli.main import app
@@ -16,6 +17,7 @@ from peakfold.plan.memory import (
     check_placement,
     lower_bound,
     match,
+    parts,
     plan,
     read_problem,
     read_solution,
@@ -53,6 +55,41 @@ def test_public_problems_fit_their_capacity(name):
 def test_public_problem_without_capacity_reaches_the_bound():
     placement = plan(read_problem(PUBLIC / "C.1048576.csv"), time_budget=240)
     assert (placement.arena, placement.status) == (BOUNDS["C"], "optimal")
+
+
+@pytest.mark.parametrize("name", ["C", "G", "J"])
+def test_public_problems_fit_backward_too(name):
+    problem = backward(read_problem(PUBLIC / f"{name}.1048576.csv"))
+    placement = plan(problem, capacity=CAPACITY, time_budget=240)
+    assert placement.fits
+    assert check_placement(problem.placed(placement.offsets), CAPACITY) == placement.arena
+
+
+@pytest.mark.parametrize(("count", "seed"), [(150, 0), (150, 1), (250, 2), (350, 3), (450, 4)])
+def test_rectangles_that_were_cut_are_put_together_without_slack(count, seed):
+    problem = cut(count, seed)
+    assert lower_bound(problem).size == CAPACITY
+    placement = plan(problem, capacity=CAPACITY, time_budget=240)
+    assert check_placement(problem.placed(placement.offsets), CAPACITY) == CAPACITY
+    assert placement.status == "optimal"
+
+
+@pytest.mark.parametrize("path", sorted(PUBLIC.glob("*.csv")), ids=lambda path: path.stem[0])
+def test_without_any_time_there_is_a_legal_placement_and_its_gap(path):
+    problem = read_problem(path)
+    placement = plan(problem, time_budget=1e-9)
+    assert check_placement(problem.placed(placement.offsets), placement.arena) == placement.arena
+    assert placement.gap == placement.arena / placement.lower_bound - 1 < 0.5
+
+
+def test_parts_of_which_one_is_hard_are_all_searched_to_the_end(monkeypatch):
+    monkeypatch.setattr(parts, "FIRST_TURN", 1)
+    hard = cut(60, 5)
+    easy = [Buffer(f"x{i}", 1000 + 2 * i, 1002 + 2 * i, 64 * (i + 1)) for i in range(30)]
+    problem = Problem((*hard.buffers, *easy))
+    placement = plan(problem, capacity=CAPACITY, time_budget=240)
+    assert placement.status == "optimal"
+    assert check_placement(problem.placed(placement.offsets), CAPACITY) == CAPACITY
 
 
 def training(layers, per=10, seed=0):

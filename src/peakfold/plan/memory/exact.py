@@ -6,7 +6,9 @@ dead: the next orders place first what is live in the hot ones.
 The constants were set on the public problems and on random perfect packings.
 """
 
+import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,8 +16,18 @@ from numpy.typing import NDArray
 
 from peakfold.plan.memory import kernel
 from peakfold.plan.memory.greedy import crowding
-from peakfold.plan.memory.kernel import DEAD, FOUND, LIMIT, STEPS, Ints, Order, Tables
 from peakfold.plan.memory.sections import Columns
+from peakfold.plan.memory.tables import (
+    BACKWARD,
+    FORWARD,
+    LIMIT,
+    STEPS,
+    WIDE,
+    Ints,
+    Order,
+    Tables,
+    start,
+)
 
 Floats = NDArray[np.float64]
 
@@ -64,9 +76,10 @@ class Clock:
 
 @dataclass
 class Memory:
-    """What searches leave for the next ones: the heat of each section and the number of searches."""
+    """What searches of one way leave for the next ones: the heat of each section, the number of searches."""
 
     heat: Floats
+    way: int = FORWARD
     searches: int = 0
     steps: int = 0
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -86,7 +99,7 @@ def attempt(tables: Tables, table: Columns, capacity: int, memory: Memory, clock
         FOUND and the offsets, DEAD (proved: nothing fits) or LIMIT.
     """
     order = next_order(table, capacity, memory)
-    state = kernel.start(tables)
+    state = start(tables)
     length = next_length(len(table.size), memory.searches)
     result = LIMIT
     while result == LIMIT and state.counter[STEPS] < length and not clock.over:
@@ -119,14 +132,13 @@ def next_order(table: Columns, capacity: int, memory: Memory) -> Order:
     rank = np.empty(len(score), np.int64)
     rank[np.argsort(-score, kind="stable")] = np.arange(len(score))
     lead = LEAD * capacity * hot if turn % 2 == 0 else np.zeros(len(score))
-    return Order(rank, lead.astype(np.int64))
+    return Order(rank, lead.astype(np.int64), memory.way)
 
 
-def decide(tables: Tables, table: Columns, capacity: int, clock: Clock, seed: int = 0) -> tuple[int, Ints]:
-    """Search until a packing is found, or proved not to exist, or the time is over."""
-    memory = Memory(np.zeros(len(table.total)), random=np.random.default_rng(seed))
-    while not clock.over:
-        result, offsets = attempt(tables, table, capacity, memory, clock)
-        if result in (FOUND, DEAD):
-            return result, offsets
-    return LIMIT, np.zeros(0, np.int64)
+def memories(sections: int, seed: int) -> Iterator[Memory]:
+    """A memory for each way of searching, in turn, for ever."""
+    ways = [
+        Memory(np.zeros(sections), way, random=np.random.default_rng(seed))
+        for way in (FORWARD, BACKWARD, WIDE)
+    ]
+    return itertools.cycle(ways)

@@ -7,8 +7,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from peakfold.plan.memory.kernel import Ints
 from peakfold.plan.memory.sections import Columns
+from peakfold.plan.memory.tables import Ints
 
 Number = TypeVar("Number", np.int64, np.float64)
 

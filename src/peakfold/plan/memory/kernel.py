@@ -9,131 +9,35 @@ always be pushed down until every buffer rests on another one or on zero.
 
 A *section* is a largest set of buffers that are live together. A section is dead when no unplaced buffer
 in it can be the lowest one and leave room for the others. The decisions that made it dead form a
-*conflict set*; the search jumps back to the latest of them and skips all decisions between.
+*conflict set*; the search jumps back to the latest of them and skips all decisions between. Which of several
+dead sections counts, and how far its conflict reaches, is the *way* of the search: no way is best for every
+problem, so that the exact solver takes turns.
 
 The idea of canonical solutions and of checking sections is MiniMalloc's (Moffitt, ASPLOS 2023); holding a
 buffer instead of ordering all placements by offset, the conflict sets and the watched buffers are ours.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-Words = NDArray[np.uint64]
-
-LIMIT, FOUND, DEAD = 0, 1, 2
-DEPTH, TRAIL, POOL, QUEUE, STEPS = range(5)
-FAR = np.int64(1 << 62)
-ONE = np.uint64(1)
-
-
-class Tables(NamedTuple):
-    """A problem as arrays, by buffer unless said otherwise.
-
-    Attributes:
-        size: bytes.
-        alignment: bytes; every offset is a multiple.
-        first: first section in which the buffer is live.
-        last: one after the last such section.
-        member_start: by section, where its buffers start in ``member``.
-        member: the buffers of all sections, in a row.
-        near_start: where the neighbours start in ``near``.
-        near: the neighbours, buffers that are live together with this one, in a row.
-    """
-
-    size: Ints
-    alignment: Ints
-    first: Ints
-    last: Ints
-    member_start: Ints
-    member: Ints
-    near_start: Ints
-    near: Ints
-
-
-class Order(NamedTuple):
-    """Which buffer goes next, by buffer: the least floor less lead, then the least rank.
-
-    Any order finds a packing if there is one; a good one finds it soon.
-
-    Attributes:
-        rank: breaks ties.
-        lead: bytes by which the floor counts as lower.
-    """
-
-    rank: Ints
-    lead: Ints
-
-
-class State(NamedTuple):
-    """A search in progress, by buffer unless said otherwise.
-
-    Attributes:
-        head: the floor of an unplaced buffer, the offset of a placed one.
-        low: a proven least offset, at least ``head``.
-        why: what proves ``low``: -1 nothing, k >= 0 the decision of level k, -2 - r row r of ``pool``.
-        held: some unplaced neighbour lies below.
-        level: the level at which the buffer was placed, or -1.
-        rest: by section, bytes of its unplaced buffers.
-        watch: by section, a buffer that could be its lowest.
-        trail: rows (buffer, head, low, why, held) to undo.
-        chosen: by level, the buffer that was placed.
-        mark: by level, lengths of trail and pool before the decision.
-        pool: sets of levels as bits, one a row.
-        queue: sections to check.
-        queued: by section, whether it is in ``queue``.
-        conflict: the set of levels in conflict, as bits.
-        heat: by section, how often it was found dead.
-        counter: depth, lengths of trail, pool and queue, and steps so far.
-    """
-
-    head: Ints
-    low: Ints
-    why: Ints
-    held: Flags
-    level: Ints
-    rest: Ints
-    watch: Ints
-    trail: Ints
-    chosen: Ints
-    mark: Ints
-    pool: Words
-    queue: Ints
-    queued: Flags
-    conflict: Words
-    heat: Ints
-    counter: Ints
-
-
-def start(tables: Tables) -> State:
-    """The state with nothing placed and every section still to check."""
-    count, sections = len(tables.size), len(tables.member_start) - 1
-    words = (count + 63) // 64
-    rest = np.add.reduceat(tables.size[tables.member], tables.member_start[:-1])
-    counter = np.zeros(5, np.int64)
-    counter[QUEUE] = sections
-    return State(
-        head=np.zeros(count, np.int64),
-        low=np.zeros(count, np.int64),
-        why=np.full(count, -1, np.int64),
-        held=np.zeros(count, np.bool_),
-        level=np.full(count, -1, np.int64),
-        rest=rest.astype(np.int64),
-        watch=tables.member[tables.member_start[:-1]].copy(),
-        trail=np.zeros((len(tables.near) // 2 + (1 + min(count, 64)) * count + 64, 5), np.int64),
-        chosen=np.zeros(count + 1, np.int64),
-        mark=np.zeros((count + 1, 2), np.int64),
-        pool=np.zeros((min(count, 64) * count + 64, words), np.uint64),
-        queue=np.arange(sections, dtype=np.int64),
-        queued=np.ones(sections, np.bool_),
-        conflict=np.zeros(words, np.uint64),
-        heat=np.zeros(sections, np.int64),
-        counter=counter,
-    )
+from peakfold.plan.memory.tables import (
+    BACKWARD,
+    DEAD,
+    DEPTH,
+    FAR,
+    FOUND,
+    LIMIT,
+    ONE,
+    POOL,
+    QUEUE,
+    STEPS,
+    TRAIL,
+    WIDE,
+    Order,
+    State,
+    Tables,
+    Words,
+)
 
 
 @njit(cache=True)
@@ -142,9 +46,11 @@ def _aligned(offset: int, alignment: int) -> int:
 
 
 @njit(cache=True)
-def _touch(tables: Tables, state: State, buffer: int) -> None:
-    """Queue the sections of a buffer."""
-    for section in range(tables.first[buffer], tables.last[buffer]):
+def _touch(tables: Tables, state: State, order: Order, buffer: int) -> None:
+    """Queue the sections of a buffer; the last one queued is checked first."""
+    first, last = tables.first[buffer], tables.last[buffer]
+    for i in range(last - first):
+        section = last - 1 - i if order.way == BACKWARD else first + i
         if not state.queued[section]:
             state.queued[section] = True
             state.queue[state.counter[QUEUE]] = section
@@ -195,29 +101,44 @@ def _alive(tables: Tables, state: State, section: int, capacity: int) -> bool:
 
 
 @njit(cache=True)
-def _blame_section(tables: Tables, state: State, section: int) -> None:
+def _blame_section(tables: Tables, state: State, section: int, wide: bool) -> None:
+    """The conflict set is what proves where unplaced buffers lie, and unless wide what is placed below."""
     state.conflict[:] = 0
     state.heat[section] += 1
     for i in range(tables.member_start[section], tables.member_start[section + 1]):
         buffer = tables.member[i]
-        if state.level[buffer] >= 0:
-            _blame_level(state, state.level[buffer])
-        else:
+        if state.level[buffer] < 0:
             _blame_low(state, buffer)
+        elif not wide:
+            _blame_level(state, state.level[buffer])
 
 
 @njit(cache=True)
-def _consistent(tables: Tables, state: State, capacity: int) -> bool:
-    """Check the queued sections; on a dead one fill the conflict set."""
+def _consistent(tables: Tables, state: State, order: Order, capacity: int) -> bool:
+    """Check the queued sections; where one is dead, fill the conflict set."""
     alive = True
     while state.counter[QUEUE] > 0:
         state.counter[QUEUE] -= 1
         section = state.queue[state.counter[QUEUE]]
         state.queued[section] = False
-        if alive and not _alive(tables, state, section, capacity):
-            alive = False
-            _blame_section(tables, state, section)
+        if (not alive and order.way != WIDE) or _alive(tables, state, section, capacity):
+            continue
+        _blame_section(tables, state, section, order.way == WIDE)
+        if alive or (order.way == WIDE and _earlier(state.conflict, state.best)):
+            state.best[:] = state.conflict
+        alive = False
+    if not alive:
+        state.conflict[:] = state.best
     return alive
+
+
+@njit(cache=True)
+def _earlier(one: Words, other: Words) -> bool:
+    """Whether a set of levels is before another one, the latest levels compared first."""
+    for word in range(len(one) - 1, -1, -1):
+        if one[word] != other[word]:
+            return bool(one[word] < other[word])
+    return False
 
 
 @njit(cache=True)
@@ -234,7 +155,7 @@ def _next(state: State, order: Order) -> int:
 
 
 @njit(cache=True)
-def _place(tables: Tables, state: State, buffer: int) -> None:
+def _place(tables: Tables, state: State, order: Order, buffer: int) -> None:
     """Place a buffer on its floor, below its unplaced neighbours."""
     depth = state.counter[DEPTH]
     state.chosen[depth] = buffer
@@ -244,16 +165,16 @@ def _place(tables: Tables, state: State, buffer: int) -> None:
     state.counter[DEPTH] = depth + 1
     for section in range(tables.first[buffer], tables.last[buffer]):
         state.rest[section] -= tables.size[buffer]
-    _touch(tables, state, buffer)
+    _touch(tables, state, order, buffer)
     top = state.head[buffer] + tables.size[buffer]
     for i in range(tables.near_start[buffer], tables.near_start[buffer + 1]):
         other = tables.near[i]
         if state.level[other] < 0 and (state.head[other] < top or state.held[other]):
-            _raise(tables, state, other, _aligned(top, tables.alignment[other]), depth)
+            _raise(tables, state, order, other, _aligned(top, tables.alignment[other]), depth)
 
 
 @njit(cache=True)
-def _raise(tables: Tables, state: State, buffer: int, top: int, depth: int) -> None:
+def _raise(tables: Tables, state: State, order: Order, buffer: int, top: int, depth: int) -> None:
     """A buffer now lies above ``top``, for the decision of level ``depth``."""
     _record(state, buffer)
     state.held[buffer] = False
@@ -261,7 +182,7 @@ def _raise(tables: Tables, state: State, buffer: int, top: int, depth: int) -> N
     if state.low[buffer] < top:
         state.low[buffer] = top
         state.why[buffer] = depth
-        _touch(tables, state, buffer)
+        _touch(tables, state, order, buffer)
 
 
 @njit(cache=True)
@@ -296,7 +217,7 @@ def _undo(tables: Tables, state: State, depth: int) -> None:
 
 
 @njit(cache=True)
-def _hold(tables: Tables, state: State, buffer: int) -> None:
+def _hold(tables: Tables, state: State, order: Order, buffer: int) -> None:
     """Some unplaced neighbour lies below a buffer; the conflict set says because of what."""
     support = FAR
     for i in range(tables.near_start[buffer], tables.near_start[buffer + 1]):
@@ -314,7 +235,7 @@ def _hold(tables: Tables, state: State, buffer: int) -> None:
     state.counter[POOL] = row + 1
     state.low[buffer] = least
     state.why[buffer] = -2 - row
-    _touch(tables, state, buffer)
+    _touch(tables, state, order, buffer)
 
 
 @njit(cache=True)
@@ -338,18 +259,18 @@ def _blame_all(state: State) -> None:
 @njit(cache=True)
 def _step(tables: Tables, state: State, order: Order, capacity: int) -> bool:
     """Check, then place one buffer; false when the conflict set is filled instead."""
-    if not _consistent(tables, state, capacity):
+    if not _consistent(tables, state, order, capacity):
         return False
     buffer = _next(state, order)
     if buffer < 0:
         _blame_all(state)
         return False
-    _place(tables, state, buffer)
+    _place(tables, state, order, buffer)
     return True
 
 
 @njit(cache=True)
-def _retreat(tables: Tables, state: State) -> bool:
+def _retreat(tables: Tables, state: State, order: Order) -> bool:
     """Jump back to the latest decision in the conflict set and hold its buffer; false if there is none."""
     depth = _latest(state.conflict)
     if depth < 0:
@@ -357,7 +278,7 @@ def _retreat(tables: Tables, state: State) -> bool:
     buffer = state.chosen[depth]
     _undo(tables, state, depth)
     state.conflict[depth >> 6] &= ~(ONE << np.uint64(depth & 63))
-    _hold(tables, state, buffer)
+    _hold(tables, state, order, buffer)
     return True
 
 
@@ -387,6 +308,6 @@ def advance(tables: Tables, state: State, order: Order, capacity: int, steps: in
             return FOUND
         if _full(state):
             return LIMIT
-        if not _step(tables, state, order, capacity) and not _retreat(tables, state):
+        if not _step(tables, state, order, capacity) and not _retreat(tables, state, order):
             return DEAD
     return LIMIT

@@ -3,18 +3,19 @@
 Parts that are alike but for their time, such as the steps of a training loop, are placed once.
 """
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from peakfold.plan.memory import search
 from peakfold.plan.memory.exact import Clock
-from peakfold.plan.memory.kernel import Ints
 from peakfold.plan.memory.problem import Buffer, Problem
 from peakfold.plan.memory.sections import columns
 
 Shape = tuple[tuple[int, int, int, int], ...]
+
+FIRST_TURN, GROWTH = 8, 2
+"""Attempts of a part's first turn, and by how much each further turn is longer."""
 
 
 def parts(problem: Problem) -> list[list[int]]:
@@ -50,10 +51,10 @@ def solve(problem: Problem, floor: int, goal: int, clock: Clock, seed: int) -> s
     best = search.first(table, floor, goal, clock)
     apart = [] if best.done else parts(problem)
     if len(apart) < 2:
-        search.improve(table, best, clock, seed)
+        search.Search(table, best, seed).run(clock)
         return best
-    found = _each(problem, apart, max(floor, goal), clock, seed)
-    best.floor = max(floor, *(part.floor for part in found))
+    found = _each(problem, apart, best, clock, seed)
+    best.floor = max(best.floor, *(part.floor for part in found))
     offsets = np.empty(len(problem.buffers), np.int64)
     for part, indices in zip(found, apart, strict=True):
         offsets[indices] = part.offsets
@@ -62,16 +63,19 @@ def solve(problem: Problem, floor: int, goal: int, clock: Clock, seed: int) -> s
 
 
 def _each(
-    problem: Problem, apart: Sequence[Sequence[int]], goal: int, clock: Clock, seed: int
+    problem: Problem, apart: Sequence[Sequence[int]], whole: search.Best, clock: Clock, seed: int
 ) -> list[search.Best]:
-    """Place each part; those that are alike once, and each with its share of the time that is left."""
+    """Place each part; those that are alike once. The turns of those not yet done grow."""
     shapes = [_shape([problem.buffers[i] for i in part]) for part in apart]
-    different = dict.fromkeys(shapes)
-    known: dict[Shape, search.Best] = {}
-    for done, shape in enumerate(different):
-        share = clock.left / (len(different) - done)
-        known[shape] = _solved(shape, goal, Clock(time.perf_counter() + share), seed)
-    return [known[shape] for shape in shapes]
+    known = {shape: _begun(shape, whole, clock, seed) for shape in dict.fromkeys(shapes)}
+    turn = FIRST_TURN
+    while not clock.over and (left := [one for one in known.values() if not one.over]):
+        for one in left:
+            one.run(clock, turn)
+            if one.over and one.best.refuted and whole.is_limit:
+                return [known[shape].best for shape in shapes]
+        turn *= GROWTH
+    return [known[shape].best for shape in shapes]
 
 
 def _shape(buffers: Sequence[Buffer]) -> Shape:
@@ -79,13 +83,8 @@ def _shape(buffers: Sequence[Buffer]) -> Shape:
     return tuple((b.lower - begin, b.upper - begin, b.size, b.alignment) for b in buffers)
 
 
-def _solved(shape: Shape, goal: int, clock: Clock, seed: int) -> search.Best:
+def _begun(shape: Shape, whole: search.Best, clock: Clock, seed: int) -> search.Search:
     part = Problem(tuple(Buffer(str(i), *row) for i, row in enumerate(shape)))
-    table = columns(part)
-    best = search.first(table, _live(table.total), goal, clock)
-    search.improve(table, best, clock, seed)
-    return best
-
-
-def _live(total: Ints) -> int:
-    return int(total.max())
+    table, goal = columns(part), max(whole.floor, whole.goal)
+    best = search.first(table, int(table.total.max()), goal, clock, is_limit=whole.is_limit)
+    return search.Search(table, best, seed)

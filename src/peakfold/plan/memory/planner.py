@@ -98,4 +98,4 @@ def _compile() -> None:
     table = columns(small)
     forever = Clock(float("inf"))
     best = search.first(table, 1, 1, forever)
-    search.improve(table, best, forever, 0)
+    search.Search(table, best, 0).run(forever)

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from peakfold.plan.memory import exact, greedy
-from peakfold.plan.memory.exact import Clock, Memory
-from peakfold.plan.memory.kernel import DEAD, FOUND, LIMIT, Ints
+from peakfold.plan.memory.exact import Clock
 from peakfold.plan.memory.sections import Columns, pairs, tables
+from peakfold.plan.memory.tables import DEAD, FOUND, LIMIT, Ints
+
+MANY = 1 << 62
 
 MOST_BUFFERS, MOST_PAIRS = 4_096, 4_000_000
 """Beyond either of these the exact solver's arrays are too large; orders alone are searched."""
@@ -32,12 +34,14 @@ class Best:
         arena: bytes.
         floor: no arena is smaller, in bytes.
         goal: the arena to reach, in bytes; 0 for the least.
+        is_limit: nothing but the goal is of use: a proof that it cannot be reached ends the search soon.
     """
 
     offsets: Ints
     arena: int
     floor: int
     goal: int
+    is_limit: bool
     size: Ints = field(repr=False)
 
     @property
@@ -59,10 +63,11 @@ class Best:
         return True
 
 
-def first(table: Columns, floor: int, goal: int, clock: Clock) -> Best:
+def first(table: Columns, floor: int, goal: int, clock: Clock, *, is_limit: bool = True) -> Best:
     """The best of the greedy planners."""
     offsets = greedy.by_size(table)
-    best = Best(offsets, int((offsets + table.size).max()), floor, goal, table.size)
+    is_limit = is_limit and goal > 0
+    best = Best(offsets, int((offsets + table.size).max()), floor, goal, is_limit, table.size)
     for order in greedy.orders(table):
         for tight in (False, True):
             if best.done or clock.over:
@@ -71,36 +76,64 @@ def first(table: Columns, floor: int, goal: int, clock: Clock) -> Best:
     return best
 
 
-def improve(table: Columns, best: Best, clock: Clock, seed: int) -> None:
-    """Search on until the goal is reached, decided, or the time is over."""
-    if best.done or clock.over:
-        return
-    if len(table.size) > MOST_BUFFERS or pairs(table) > MOST_PAIRS:
-        _improve_orders(table, best, clock, seed)
-    else:
-        _improve_exactly(table, best, clock, seed)
+class Search:
+    """A search for a better placement, which goes on where it stopped.
+
+    Attributes:
+        best: the best placement so far.
+    """
+
+    def __init__(self, table: Columns, best: Best, seed: int) -> None:
+        self.best = best
+        self._way: _Exactly | _Orders | None = None
+        self._table, self._seed = table, seed
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to search for."""
+        return self.best.done or (self._way is not None and self._way.over)
+
+    def run(self, clock: Clock, attempts: int = MANY) -> None:
+        """Search until the goal is reached, decided, so many attempts are made, or the time is over."""
+        if self.over or clock.over:
+            return
+        if self._way is None:
+            large = len(self._table.size) > MOST_BUFFERS or pairs(self._table) > MOST_PAIRS
+            self._way = (_Orders if large else _Exactly)(self._table, self.best, self._seed)
+        self._way.run(clock, attempts)
 
 
-def _improve_exactly(table: Columns, best: Best, clock: Clock, seed: int) -> None:
-    arrays = tables(table)
-    straight, between = (_memory(table, seed + i) for i in range(2))
-    fractions = _fractions(best, seed)
-    left, result = AFTER_PROOF, LIMIT
-    while not (best.done or clock.over or left == 0):
+class _Exactly:
+    """Aims at the goal, or between the goal and the best arena, one search of the kernel after another."""
+
+    def __init__(self, table: Columns, best: Best, seed: int) -> None:
+        self._table, self._best, self._arrays = table, best, tables(table)
+        self._straight, self._between = (exact.memories(len(table.total), seed + i) for i in range(2))
+        self._fractions = _fractions(best, seed)
+        self._left, self._result = AFTER_PROOF, LIMIT
+
+    @property
+    def over(self) -> bool:
+        """Whether enough was searched after a proof that nothing fits the goal."""
+        return self._left <= 0
+
+    def run(self, clock: Clock, attempts: int) -> None:
+        while attempts > 0 and not (self._best.done or clock.over or self.over):
+            attempts -= 1
+            self._attempt(clock)
+
+    def _attempt(self, clock: Clock) -> None:
+        best = self._best
         aim = max(best.goal, best.floor)
-        fraction = 0.5 if result == DEAD else next(fractions)
+        fraction = 0.5 if self._result == DEAD else next(self._fractions)
         capacity = aim + int((best.arena - 1 - aim) * fraction)
-        memory = between if fraction else straight
-        result, offsets = exact.attempt(arrays, table, capacity, memory, clock)
-        if result == FOUND:
+        memory = next(self._between if fraction else self._straight)
+        self._result, offsets = exact.attempt(self._arrays, self._table, capacity, memory, clock)
+        if self._result == FOUND:
             best.offer(offsets)
-        if result == DEAD:
+        if self._result == DEAD:
             best.floor = max(best.floor, capacity + 1)
-        left -= best.refuted and best.goal > 0
-
-
-def _memory(table: Columns, seed: int) -> Memory:
-    return Memory(np.zeros(len(table.total)), random=np.random.default_rng(seed))
+        self._left -= best.refuted and best.is_limit
 
 
 def _fractions(best: Best, seed: int) -> Iterator[float]:
@@ -113,19 +146,32 @@ def _fractions(best: Best, seed: int) -> Iterator[float]:
         yield float(random.random()) if number % often == 0 else 0.0
 
 
-def _improve_orders(table: Columns, best: Best, clock: Clock, seed: int) -> None:
-    """Move to the front of the order what ends above the goal, and place again."""
-    random = np.random.default_rng(seed)
-    urgency = np.zeros(len(table.size))
-    base = next(greedy.orders(table))
-    place = np.empty(len(base))
-    place[base] = np.arange(len(base)) / len(base)
-    took = 0.0
-    while not best.done and clock.left > took:
-        before = clock.left
-        order = np.argsort(place - urgency + NOISE * random.standard_normal(len(place)), kind="stable")
+class _Orders:
+    """Moves to the front of the order what ends above the goal, and places again."""
+
+    over = False
+
+    def __init__(self, table: Columns, best: Best, seed: int) -> None:
+        self._table, self._best = table, best
+        self._random = np.random.default_rng(seed)
+        self._urgency = np.zeros(len(table.size))
+        base = next(greedy.orders(table))
+        self._place = np.empty(len(base))
+        self._place[base] = np.arange(len(base)) / len(base)
+        self._took = 0.0
+
+    def run(self, clock: Clock, attempts: int) -> None:
+        while attempts > 0 and not self._best.done and clock.left > self._took:
+            attempts -= 1
+            before = clock.left
+            self._attempt()
+            self._took = before - clock.left
+
+    def _attempt(self) -> None:
+        table, best, random = self._table, self._best, self._random
+        noise = NOISE * random.standard_normal(len(self._place))
+        order = np.argsort(self._place - self._urgency + noise, kind="stable")
         offsets = greedy.fit(table, order, tight=bool(random.random() < 0.5))
         best.offer(offsets)
         over = offsets + table.size > max(best.goal, best.floor)
-        urgency[over] += PUSH * random.random()
-        took = before - clock.left
+        self._urgency[over] += PUSH * random.random()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from peakfold.plan.memory.kernel import Ints, Tables
 from peakfold.plan.memory.problem import Problem
+from peakfold.plan.memory.tables import Ints, Tables
 
 
 @dataclass(frozen=True)
