@@ -107,6 +107,14 @@ RoundingOf = Annotated[
         "--rounding/--no-rounding", help="Also rewrite where that is faster and sums round otherwise."
     ),
 ]
+HoldsOf = Annotated[
+    str,
+    typer.Option(
+        "--arena-holds",
+        metavar="step|all",
+        help="With arena:4GiB: what lies there, the step's own allocations or weights and batch too.",
+    ),
+]
 OutOf = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
 ]
@@ -145,6 +153,7 @@ def optimize(
     host_memory: HostMemoryOf = None,
     fission: FissionOf = False,
     rounding: RoundingOf = False,
+    arena_holds: HoldsOf = "step",
     out: OutOf = None,
     json: JsonOf = None,
 ) -> None:
@@ -153,6 +162,7 @@ def optimize(
     chosen |= {} if rewrite else {"rewrite": "no"}
     chosen |= _host(offload, host_memory) | ({"fission": "yes"} if fission else {})
     chosen |= {"rounding": "yes"} if rounding else {}
+    chosen |= {} if arena_holds == "step" else {"arena_holds": arena_holds}
     text = None if plan is None else calls.read_plan(plan)
     limits = (memory, latency, time_budget, iterations)
     _optimize(chosen, limits, text, Output(json, out))
@@ -196,10 +206,16 @@ def verify(folder: FolderOf, json: JsonOf = None) -> None:
     chosen = calls.saved_options(saved, folder)
     output = Output(json)
     output.check()
-    report = _run(chosen, (saved.limits.memory_bytes, None, 0.0, 0), saved.texts.plan, output)
+    report = _run(chosen, (_memory_of(saved), None, 0.0, 0), saved.texts.plan, output)
     output.write(report)
     output.tables.print(verdict_line(equality(report.equal)))
     _require_equal(report)
+
+
+def _memory_of(saved: Report) -> str | int | None:
+    """Return the budget of a report, as one that asks for the same."""
+    budget = None if saved.arena is None else saved.arena.budget_bytes
+    return saved.limits.memory_bytes if budget is None else f"arena:{budget}"
 
 
 @app.command()
@@ -380,6 +396,7 @@ def _run(chosen: dict[str, str], limits: Limits, plan: str | None, output: Outpu
         host_memory=chosen.get("host_memory"),
         fission=chosen.get("fission") == "yes",
         rounding=chosen.get("rounding") == "yes",
+        arena_holds=chosen.get("arena_holds", "step"),
     )
     with Reporter(output.progress) as progress, output.alone():
         report = calls.optimize(chosen, asked, progress)

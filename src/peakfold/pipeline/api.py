@@ -42,6 +42,7 @@ def optimize_step(
     host_memory: str | float | None = None,
     fission: bool = False,
     rounding: bool = False,
+    arena_holds: str = "step",
     progress: Progress = silent,
 ) -> Step:
     """Return a step that replaces ``loss.backward(); optimizer.step(); optimizer.zero_grad()``.
@@ -72,6 +73,9 @@ def optimize_step(
             the result is then held to float64, and to twice eager's own rounding, not to every bit.
         rounding: also use rewrites after which sums are rounded in another order, where they are faster as
             measured; results are then held to float64 (1e-9) and to twice eager's own error.
+        arena_holds: with ``memory="arena:.."``: ``"step"``, the arena is for what the step allocates;
+            ``"all"``, for parameters, buffers, optimizer state and the batch too. These keep their
+            objects, and their bytes move there once; `Step.place` gives the batch in the arena.
         progress: told where the work is.
 
     Raises:
@@ -91,7 +95,7 @@ def optimize_step(
     """
     name = type(model).__name__
     limits = (memory, latency, time_budget, iterations, seed, rng, verify)
-    where = (None, name, rewrite, offload, host_memory, fission, rounding)
+    where = (None, name, rewrite, offload, host_memory, fission, rounding, arena_holds)
     asked = request(*limits, _device(model), *where)
     task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm, keyed=asked.is_keyed)
     return _checked(optimize(task, asked, progress))
@@ -112,6 +116,7 @@ def optimize_inference(
     host_memory: str | float | None = None,
     fission: bool = False,
     rounding: bool = False,
+    arena_holds: str = "step",
     progress: Progress = silent,
 ) -> Step:
     """Return a function that computes ``module(*inputs)`` without gradients, within a budget.
@@ -130,6 +135,7 @@ def optimize_inference(
         host_memory: as in `optimize_step`.
         fission: as in `optimize_step`.
         rounding: as in `optimize_step`.
+        arena_holds: as in `optimize_step`.
         progress: told where the work is.
 
     Raises:
@@ -142,7 +148,7 @@ def optimize_inference(
     """
     name = type(module).__name__
     limits = (memory, latency, time_budget, iterations, seed, "eager", verify)
-    where = (None, name, rewrite, offload, host_memory, fission, rounding)
+    where = (None, name, rewrite, offload, host_memory, fission, rounding, arena_holds)
     asked = request(*limits, _device(module), *where)
     return _checked(optimize(Task(module, None, None, inputs), asked, progress))
 

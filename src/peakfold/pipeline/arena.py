@@ -1,5 +1,6 @@
 """A program in one arena: what it allocates is recorded once, placed, and judged by what that takes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -13,10 +14,11 @@ from peakfold.bridge.runtime.step import Step
 from peakfold.errors import InfeasibleError, UsageError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
+from peakfold.pipeline.held import held
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.task import Task
 from peakfold.plan.memory.joint import improve_order
-from peakfold.plan.memory.layout import Layout, lay_out, live_words, relaid
+from peakfold.plan.memory.layout import Held, Layout, holding, lay_out, live_words, relaid
 from peakfold.plan.memory.lifetimes import predicted_nest, recorded
 from peakfold.plan.memory.trace import Trace
 from peakfold.report.units import bytes_text
@@ -41,20 +43,23 @@ def why_predicted(task: Task, runnable: bool, graph: Graph) -> str:
     return ""
 
 
-def laid_out(task: Task, program: Program, capacity: int, *, run: bool, seed: int = 0) -> Program:
+def laid_out(
+    task: Task, program: Program, capacity: int, held: Sequence[Held] = (), *, run: bool, seed: int = 0
+) -> Program:
     """Return a program with a layout of all that it allocates.
 
     Args:
         task: what it is the program of.
         program: the program.
         capacity: bytes that the arena should have.
+        held: what lies in it beside what the program allocates.
         run: record what it allocates on copies, and run it in the arena; else the layout is of what is
             predicted, for reports alone.
         seed: of the search for places.
     """
     trace = allocations(task, program) if run else predicted_nest(program.nest)
-    layout = best_layout(trace, capacity, seed)
-    return replace(program, layout=layout, in_arena=run)
+    layout = best_layout(trace, capacity - sum(one.room for one in held), seed)
+    return replace(program, layout=holding(layout, held), in_arena=run)
 
 
 def best_layout(trace: Trace, capacity: int | None = None, seed: int = 0) -> Layout:
@@ -118,7 +123,8 @@ def served_below(task: Task, program: Program, bound: Layout) -> Program | None:
         program: of this task.
         bound: the layout of the larger program.
     """
-    layout = relaid(bound, allocations(task, program))
+    holds = held(task, program.captured) if bound.held else ()
+    layout = relaid(bound, allocations(task, program), holds)
     return None if layout is None else replace(program, layout=layout, in_arena=True)
 
 

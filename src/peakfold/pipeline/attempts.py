@@ -134,15 +134,16 @@ def _laid_out(run: Run, tried: Tried, runs: bool) -> Tried:
     facts, seed = tried.facts, run.asked.seed
     capacity = facts.arena_budget
     with run.stages("arena"):
-        program = arena.laid_out(run.task, tried.program, capacity, run=runs, seed=seed)
+        program = arena.laid_out(run.task, tried.program, capacity, facts.held, run=runs, seed=seed)
         placed = replace(tried, program=program)
         if program.peak <= facts.resident + capacity or run.asked.plan is not None:
             return placed
-        plan = arena.reordered(program, capacity, seed)
+        assert program.layout is not None
+        plan = arena.reordered(program, capacity - program.layout.held_room, seed)
         if plan is None:
             return placed
         other = run.program(facts.captured, facts.costs, plan, facts.budget)
-        other = arena.laid_out(run.task, other, capacity, run=runs, seed=seed)
+        other = arena.laid_out(run.task, other, capacity, facts.held, run=runs, seed=seed)
     if other.peak >= program.peak:
         return placed
     return replace(tried, program=other, kept=replace(tried.kept, plan=plan))

@@ -19,6 +19,7 @@ from peakfold.pipeline import arena, prove, rewriting
 from peakfold.pipeline.attempts import Tried, within
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.carry import Carrier
+from peakfold.pipeline.held import held
 from peakfold.pipeline.machine import ROOM, environment, free_bytes
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.proof import proved
@@ -81,8 +82,10 @@ def _optimize(task: Task, asked: Request, progress: Progress, notes: tuple[str, 
     before = _before(run, captured, costs)
     captured, costs, plain = _rewritten(run, captured, costs, plain)
     eager, seen = _eager(run, before)
-    budget = _budget(run, eager, plain)
-    facts = Facts(asked, captured, costs, before, eager, budget, plain.timeline.resident)
+    holds = held(task, captured) if asked.arena_holds == "all" else ()
+    resident = plain.timeline.resident - sum(one.size for one in holds)
+    budget = _budget(run, eager, plain, resident)
+    facts = Facts(asked, captured, costs, before, eager, budget, resident, holds)
     found = proved(run, within(run, facts, plain), seen)
     if run.task.rounds and found.equality.ok is False:
         why = f"rewriting with other rounding was not kept: an error of {found.equality.max_error}"
@@ -182,8 +185,11 @@ def _eager(run: Run, before: Timeline) -> tuple[Eager, Observed | None]:
     return Eager(peak_bytes=seen.measured.peak_bytes, measured=True), seen
 
 
-def _budget(run: Run, eager: Eager, plain: Program) -> int | None:
-    """Return the budget in bytes, None where there is none or where it asks for nothing."""
+def _budget(run: Run, eager: Eager, plain: Program, resident: int) -> int | None:
+    """Return the budget in bytes, None where there is none or where it asks for nothing.
+
+    What is resident is what lies outside an arena.
+    """
     asked = run.asked.memory
     if asked is None:
         return None
@@ -192,7 +198,7 @@ def _budget(run: Run, eager: Eager, plain: Program) -> int | None:
             stage="options", what="a share of eager's peak needs eager's peak", expected="a budget in bytes"
         )
     free = _free(run) if asked.fit else 0
-    resident = plain.timeline.resident if asked.arena else 0
+    resident = resident if asked.arena else 0
     budget = resident + asked.resolve((eager.peak_bytes or 0) - resident, free)
     if budget >= plain.timeline.peak:
         run.note(

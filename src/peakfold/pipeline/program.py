@@ -50,7 +50,7 @@ class Program:
         """The most bytes at once: the caller's own tensors with what lives beside them, or the arena."""
         if self.layout is None:
             return self.timeline.peak
-        return self.timeline.resident + self.layout.arena
+        return self.timeline.resident - self.layout.held_bytes + self.layout.arena
 
     @property
     def host_bytes(self) -> int:

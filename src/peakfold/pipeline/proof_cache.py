@@ -60,6 +60,7 @@ def key_of(task: Task, program: Program) -> str:
     """Return a key of the program, every tensor that it starts from, and the machine."""
     here = machine(torch.get_num_threads())
     where = " in an arena" if program.in_arena else ""
+    where += " that holds all" if program.layout is not None and program.layout.held else ""
     state = hashlib.sha256(f"{FORMAT} {here} {program.source}{where}".encode())
     for tensor in _tensors(task):
         state.update(f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}".encode())

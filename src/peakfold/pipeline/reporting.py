@@ -13,6 +13,7 @@ from peakfold.pipeline.program import Program
 from peakfold.pipeline.prove import Figures
 from peakfold.pipeline.request import Request
 from peakfold.plan.fission.derive import Splitter
+from peakfold.plan.memory.layout import Held
 from peakfold.report.arena import Arena, arena_of
 from peakfold.report.decisions import decisions_of
 from peakfold.report.explain import live_at_peak
@@ -42,7 +43,8 @@ class Facts:
         before: eager's memory, predicted.
         eager: eager's figures so far.
         budget: in bytes; None where memory is free.
-        resident: bytes of the caller's own tensors.
+        resident: bytes of the caller's own tensors, apart from those that the arena holds.
+        held: what the arena holds of them.
     """
 
     asked: Request
@@ -52,6 +54,7 @@ class Facts:
     eager: Eager
     budget: int | None
     resident: int = 0
+    held: tuple[Held, ...] = ()
 
     @property
     def in_arena(self) -> bool:
@@ -135,7 +138,14 @@ def _arena(facts: Facts, program: Program, use: Use | None) -> Arena | None:
     )
     if use is None:
         return found
-    return replace(found, served=use.served, ordinary=use.ordinary, unplanned=use.named)
+    return replace(
+        found,
+        served=use.served,
+        ordinary=use.ordinary,
+        unplanned=use.named,
+        elsewhere=use.elsewhere,
+        copies=use.copies,
+    )
 
 
 def _predicted_ratio(facts: Facts, program: Program, plain_over_eager: float | None) -> float | None:

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from peakfold.budget import MemoryBudget, parse_budget, parse_latency, parse_memory
+from peakfold.budget import ARENA, MemoryBudget, parse_budget, parse_latency, parse_memory
 from peakfold.errors import UsageError
 from peakfold.report.model import Limits
 
 SEEDS = 2**63
 
 Rng = Literal["eager", "counter"]
+ArenaHolds = Literal["step", "all"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Request:
         host_memory: most bytes there; None for what is free.
         rounding: also rewrite where sums are rounded in another order, and that is faster.
         fission: split regions into parts where that pays; sums over parts round otherwise than whole ones.
+        arena_holds: what lies in an arena: ``"step"``, what the step allocates; ``"all"``, weights, buffers,
+            optimizer state and the batch too.
     """
 
     memory: MemoryBudget | None = None
@@ -52,6 +55,7 @@ class Request:
     host_memory: int | None = None
     fission: bool = False
     rounding: bool = False
+    arena_holds: ArenaHolds = "step"
 
     @property
     def limits(self) -> Limits:
@@ -87,6 +91,7 @@ def request(
     host_memory: str | float | None = None,
     fission: bool = False,
     rounding: bool = False,
+    arena_holds: str = "step",
 ) -> Request:
     """Return the request that a user's arguments make.
 
@@ -132,7 +137,35 @@ def request(
         host_memory=None if host_memory is None else _host_bytes(parse_memory(host_memory)),
         fission=fission,
         rounding=rounding,
+        arena_holds=_arena_holds(arena_holds, memory, offload),
     )
+
+
+def _arena_holds(given: str, memory: str | float | None, offload: str | None) -> ArenaHolds:
+    if given == "step":
+        return "step"
+    if given != "all":
+        raise UsageError(
+            stage="options",
+            what="there is no such content of an arena",
+            expected="step (what the step allocates) or all (weights, state and batch too)",
+            got=repr(given),
+        )
+    if not str(memory).strip().lower().startswith(ARENA):
+        raise UsageError(
+            stage="options",
+            what="the weights can lie in an arena only where the step has one",
+            expected="a budget such as arena:4GiB beside --arena-holds all",
+            got="no budget" if memory is None else repr(memory),
+        )
+    if offload not in (None, "none"):
+        raise UsageError(
+            stage="options",
+            what="what lies in the arena for good cannot be offloaded",
+            expected="--offload none beside --arena-holds all",
+            got=repr(offload),
+        )
+    return "all"
 
 
 def _host_bytes(given: MemoryBudget) -> int:

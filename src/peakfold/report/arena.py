@@ -1,5 +1,6 @@
 """What a report says of the arena that a program runs in."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from peakfold.plan.memory.layout import Layout
@@ -49,12 +50,14 @@ class Arena:
         lower_bound_bytes: no arena is smaller, proved.
         budget_bytes: what it may have at most; None where that is free.
         kept_bytes: the part of it for results, which outlive the step.
+        held_bytes: the part of it for the caller's own tensors: weights, buffers, optimizer state, the batch.
         host_bytes: size of the arena on the host, for what is offloaded.
         runs: the program runs in it; else it was planned from predicted allocations.
         requests: allocations of one step.
         served: those that the arena served; None where it was not run.
         ordinary: those that went to torch's allocator, since they were not as planned.
         unplanned: the first of these, in words.
+        elsewhere: allocations of other threads during the step, by torch's allocator; None where not run.
         copies: tensors that were copied into or out of the arena.
         seconds: what planning the places took.
         advice: settings of PyTorch's allocator for the same program on CUDA.
@@ -67,12 +70,14 @@ class Arena:
     lower_bound_bytes: int
     budget_bytes: int | None = None
     kept_bytes: int = 0
+    held_bytes: int = 0
     host_bytes: int = 0
     runs: bool = False
     requests: int = 0
     served: int | None = None
     ordinary: int | None = None
     unplanned: tuple[str, ...] = ()
+    elsewhere: int | None = None
     copies: int = 0
     seconds: float = 0.0
     advice: str = ""
@@ -107,13 +112,14 @@ def arena_of(layout: Layout, *, budget: int | None = None, host_bytes: int = 0, 
         lower_bound_bytes=layout.lower_bound,
         budget_bytes=budget,
         kept_bytes=layout.trace.kept_bytes,
+        held_bytes=layout.held_room,
         host_bytes=host_bytes,
         runs=runs,
         requests=len(layout.trace.requests),
         seconds=layout.seconds,
         advice=advice(layout.trace),
         steps=layout.trace.steps,
-        blocks=_blocks(layout),
+        blocks=(*_held(layout), *_blocks(layout)),
         pools=tuple(_row(found, layout) for found in compare(layout.trace)),
     )
 
@@ -133,6 +139,12 @@ def _blocks(layout: Layout) -> tuple[ArenaBlock, ...]:
     )
 
 
+def _held(layout: Layout) -> Iterator[ArenaBlock]:
+    last = len(layout.trace.steps)
+    for one in layout.held:
+        yield ArenaBlock(one.name, one.kind, one.size, one.offset, 0, last)
+
+
 def _row(found: Replay, layout: Layout) -> PoolRow:
     return PoolRow(
         found.model,
@@ -141,5 +153,5 @@ def _row(found: Replay, layout: Layout) -> PoolRow:
         round(found.fragmentation, 6),
         found.cached,
         found.compaction,
-        found.reserved - layout.arena,
+        found.reserved - (layout.arena - layout.held_room),
     )

@@ -146,6 +146,7 @@ struct Entry {
 
 struct Stats {
   int64_t requests = 0, served = 0, ordinary = 0, ordinary_bytes = 0, spares = 0, high_water = 0;
+  int64_t elsewhere = 0, elsewhere_bytes = 0;
 };
 
 struct Plan {
@@ -160,6 +161,9 @@ struct Plan {
   Stats stats;
   std::vector<int64_t> unmatched;  // pairs (cursor, size)
 };
+
+// Allocations of threads that run no step, counted only while some thread runs one.
+std::atomic<int64_t> steps_running{0}, elsewhere{0}, elsewhere_bytes{0};
 
 thread_local Plan* running = nullptr;
 thread_local Recorder* recording = nullptr;
@@ -273,9 +277,17 @@ c10::DataPtr serve(Plan& plan, size_t size) {
   return taken ? wrapped(memory->start() + entry.offset) : spare(plan, entry, size);
 }
 
+c10::DataPtr outside(size_t size) {
+  if (size && steps_running.load(std::memory_order_relaxed)) {
+    elsewhere.fetch_add(1, std::memory_order_relaxed);
+    elsewhere_bytes.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed);
+  }
+  return base->allocate(size);
+}
+
 struct ArenaAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
-    if (size == 0 || (!running && !recording)) return base->allocate(size);
+    if (size == 0 || (!running && !recording)) return outside(size);
     return running ? serve(*running, size) : record(size);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
@@ -328,6 +340,9 @@ void arena_begin(void* handle, int poison) {
   plan->cursor = 0;
   plan->lost = false;
   plan->stats = Stats{};
+  plan->stats.elsewhere = -elsewhere.load();
+  plan->stats.elsewhere_bytes = -elsewhere_bytes.load();
+  ++steps_running;
   plan->unmatched.clear();
   plan->poison = poison != 0;
   plan->outer = running;
@@ -342,9 +357,13 @@ void arena_begin(void* handle, int poison) {
   std::memset(plan->arena->start() + at, kPoison, plan->arena->size - at);
 }
 
-// End the step; fills six numbers (requests, served, ordinary, bytes of these, spares, the highest byte).
+// End the step; fills eight numbers: requests, served, ordinary, bytes of these, spares, the highest byte,
+// allocations of other threads meanwhile, bytes of these.
 void arena_end(int64_t* stats) {
   if (!running) return;
+  --steps_running;
+  running->stats.elsewhere += elsewhere.load();
+  running->stats.elsewhere_bytes += elsewhere_bytes.load();
   std::memcpy(stats, &running->stats, sizeof(Stats));
   running = running->outer;
 }

@@ -8,14 +8,14 @@ import ctypes
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from peakfold.bridge.runtime.arena_native import Native, native
 from peakfold.errors import UsageError
-from peakfold.plan.memory.layout import Layout
+from peakfold.plan.memory.layout import Held, Layout
 
 NAMED = 32
 
@@ -34,6 +34,10 @@ class Use:
         spares: new places for results of which the caller still held an earlier one.
         high_water: the highest byte of the arena that was used.
         named: the first requests that were not as planned, in words.
+        elsewhere: allocations of other threads meanwhile, by torch's own allocator: they are not planned.
+        elsewhere_bytes: bytes of these.
+        copies: tensors that were copied into the arena before the step.
+        copied_bytes: bytes of these.
     """
 
     requests: int = 0
@@ -43,6 +47,10 @@ class Use:
     spares: int = 0
     high_water: int = 0
     named: tuple[str, ...] = ()
+    elsewhere: int = 0
+    elsewhere_bytes: int = 0
+    copies: int = 0
+    copied_bytes: int = 0
 
 
 class Memory:
@@ -70,6 +78,8 @@ class Arena:
         memory: the bytes.
         use: what the last step asked for.
         poison: fill bytes with NaN when what was in them dies.
+        kept: the bytes of what outlives a step.
+        kept_start: where these begin in the layout.
 
     Raises:
         UsageError: the allocator cannot be compiled.
@@ -81,22 +91,21 @@ class Arena:
         self.memory = memory or Memory(layout.arena)
         self.use = Use()
         self.poison = False
-        self._kept = self.memory if memory is None else Memory(layout.arena - layout.passing)
+        self.kept = self.memory if memory is None else Memory(layout.arena - layout.passing)
+        self.kept_start = 0 if memory is None else layout.passing
         library = native()
-        self._handle = _plan(
-            library, layout, self.memory, self._kept, 0 if memory is None else layout.passing
-        )
+        self._handle = _plan(library, layout, self.memory, self.kept, self.kept_start)
         self._finalizer = weakref.finalize(self, library.plan_release, self._handle)
         self._finalizer.atexit = False
 
     @property
     def memories(self) -> tuple[Memory, ...]:
         """The blocks that it has."""
-        return (self.memory, self._kept)
+        return (self.memory, self.kept)
 
     def run(self, step: Callable[[], Results]) -> Results:
         """Run a step with its allocations in the arena."""
-        library, stats = native(), (ctypes.c_int64 * 6)()
+        library, stats = native(), (ctypes.c_int64 * 8)()
         with self.memory.lock:
             library.begin(self._handle, self.poison)
             try:
@@ -106,14 +115,38 @@ class Arena:
                 self.use = self._use(library, list(stats))
 
     def _use(self, library: Native, stats: list[int]) -> Use:
-        requests, served, ordinary, ordinary_bytes, spares, high_water = stats
-        named = self._named(library) if ordinary else ()
-        return Use(requests, served, ordinary, ordinary_bytes, spares, high_water, named)
+        named = self._named(library) if stats[2] else ()
+        requests, served, ordinary, ordinary_bytes, spares, high_water, elsewhere, elsewhere_bytes = stats
+        ours = (requests, served, ordinary, ordinary_bytes, spares, high_water)
+        return Use(*ours, named, elsewhere, elsewhere_bytes)
 
     def _named(self, library: Native) -> tuple[str, ...]:
         pairs = (ctypes.c_int64 * (2 * NAMED))()
         count = int(library.unmatched(self._handle, pairs, NAMED))
         return tuple(_words(self.layout, pairs[2 * i], pairs[2 * i + 1]) for i in range(count))
+
+
+class Places:
+    """Places of an arena for tensors of the caller, each as bytes that nothing else gets while they live."""
+
+    def __init__(self, arena: Arena, held: Sequence[Held]) -> None:
+        self._arena, self._held = arena, held
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the bytes of each place."""
+        if not self._held:
+            return []
+        library, memory, count = native(), self._arena.kept, len(self._held)
+        sizes = (ctypes.c_int64 * count)(*(one.size for one in self._held))
+        offsets = (ctypes.c_int64 * count)(*(one.offset - self._arena.kept_start for one in self._held))
+        plan = library.plan(memory.handle, memory.handle, count, sizes, offsets, (ctypes.c_int8 * count)(), 0)
+        stats = (ctypes.c_int64 * 8)()
+        library.begin(plan, 0)
+        try:
+            return [torch.empty(one.size, dtype=torch.uint8) for one in self._held]
+        finally:
+            library.end(stats)
+            library.plan_release(plan)
 
 
 class Recorder:
@@ -178,6 +211,11 @@ class Home:
             return None
         self._arenas.append(weakref.ref(arena))
         return arena
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no program has an arena here yet."""
+        return not any(ref() is not None for ref in self._arenas)
 
     def _made(self, layout: Layout) -> "Arena":
         if self._memory is not None and layout.passing <= self._shared:

@@ -15,7 +15,7 @@ from peakfold.bridge.capture import binding
 from peakfold.bridge.capture.captured import Missing
 from peakfold.bridge.runtime.saved_guards import BatchTensor, Group, SavedGuards
 from peakfold.errors import CacheError
-from peakfold.plan.memory.layout import Layout
+from peakfold.plan.memory.layout import Held, Layout
 from peakfold.plan.memory.trace import Request, Trace
 
 _CLASSES: Mapping[str, type] = {
@@ -35,6 +35,7 @@ _CLASSES: Mapping[str, type] = {
         SavedGuards,
         BatchTensor,
         Group,
+        Held,
         Layout,
         Trace,
         Request,

@@ -3,16 +3,19 @@
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments
-from peakfold.bridge.capture.binding import GradientOf, Verbatim
+from peakfold.bridge.capture.binding import BatchLeaf, GradientOf, Verbatim
 from peakfold.bridge.runtime.arena import Arena, Home, Recorder, Results
 from peakfold.bridge.runtime.bind import Binder, Subject
 from peakfold.bridge.runtime.compiled import Compiled
+from peakfold.bridge.runtime.held import Copies, Holder
+from peakfold.bridge.runtime.lent import as_tensors
 from peakfold.bridge.runtime.offload import HostError
 from peakfold.bridge.runtime.save import save
 from peakfold.bridge.runtime.source import host_error, load_source
@@ -51,7 +54,8 @@ class Step:
         self._subject = subject
         self._recapture = recapture
         self._home = Home()
-        self._programs = [_Program(first, subject, self._home, recorder)]
+        self._holder = Holder()
+        self._programs = [_Program(first, subject, self._home, self._holder, recorder)]
         self._by_keyword = _takes_keywords(first.binding.batch)
         self._lock = threading.Lock()
 
@@ -85,11 +89,30 @@ class Step:
         """Bytes of the arenas of this step."""
         return self._home.nbytes
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the caller's own tensors that lie in the arena since the last step."""
+        return self._holder.nbytes
+
     def move_to(self, home: Home) -> None:
         """Have the arena of every program of this step elsewhere from now on; no step may be running."""
-        self._home = home
+        self._home, self._holder = home, Holder()
         for program in self._programs:
-            program.arena = home.arena(program.compiled.layout)
+            program.move_to(home, self._holder)
+
+    def place(self, *args: object, **kwargs: object) -> object:
+        """Copy a batch to where the arena has room for it; return it as tensors there.
+
+        Write the next batches into these, and call the step with them: then nothing is copied. A step whose
+        arena does not hold the batch gives it back as it is.
+
+        Returns:
+            The batch as it was given: a tuple of positions, or a dict of keywords.
+        """
+        batch, _ = as_tensors(self._as_batch(args, kwargs))
+        leaves, tree = pytree.tree_flatten(arguments(batch))
+        placed, named = pytree.tree_unflatten(self._program_for(batch).placed(leaves), tree)
+        return named or placed
 
     def save(self, path: str | Path) -> None:
         """Write the program that ran last to a file that `peakfold.load` reads."""
@@ -117,9 +140,9 @@ class Step:
 
     def _run(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         self.outputs = None
-        batch = self._as_batch(args, kwargs)
+        batch, copies = as_tensors(self._as_batch(args, kwargs))
         program = self._program_for(batch)
-        results, outputs = program.run(batch)
+        results, outputs = program.run(batch, copies)
         if self._subject.optimizer is not None:
             self._subject.optimizer._opt_called = True  # type: ignore[attr-defined]
         if program.compiled.inference:
@@ -150,7 +173,8 @@ class Step:
                 got=reason,
                 hint="call optimize_step again",
             )
-        self._programs.insert(0, _Program(self._recapture(batch), self._subject, self._home))
+        made = self._recapture(batch)
+        self._programs.insert(0, _Program(made, self._subject, self._home, self._holder))
         return self._programs[0]
 
     def _move_to_front(self, program: "_Program") -> None:
@@ -163,10 +187,15 @@ class _Program:
     """A compiled program bound to the user's objects."""
 
     def __init__(
-        self, compiled: Compiled, subject: Subject, home: Home, recorder: Recorder | None = None
+        self,
+        compiled: Compiled,
+        subject: Subject,
+        home: Home,
+        holder: Holder,
+        recorder: Recorder | None = None,
     ) -> None:
         self.compiled = compiled
-        self.arena = home.arena(compiled.layout)
+        self.move_to(home, holder)
         self._recorder = recorder
         self._subject = subject
         self._function = load_source(compiled.source)
@@ -176,18 +205,40 @@ class _Program:
         read = (source.name for source in compiled.binding.sources if isinstance(source, GradientOf))
         self._cleared = [name for name in read if name in updated]
 
+    def move_to(self, home: Home, holder: Holder) -> None:
+        """Have the arena elsewhere from now on."""
+        self.arena = home.arena(self.compiled.layout)
+        self._holder = holder
+        if self.arena is not None:
+            holder.take(self.arena.layout, self.arena)
+
+    def placed(self, leaves: list[object]) -> list[object]:
+        """Return the leaves of a batch, copied to their places in the arena where they have one."""
+        found = list(leaves)
+        for given, source in zip(self.compiled.graph.inputs, self.compiled.binding.sources, strict=True):
+            if isinstance(source, BatchLeaf) and self._holder.holds(given.name):
+                leaf = leaves[source.index]
+                assert isinstance(leaf, torch.Tensor)
+                found[source.index] = self._holder.view(given.name, leaf).copy_(leaf)
+        return found
+
     def broken(self, batch: object) -> str | None:
         """Return what does not hold any more, or None."""
         subject = self._subject
         return self.compiled.guards.check(subject.model, subject.optimizer, batch)
 
-    def run(self, batch: object) -> tuple[tuple[torch.Tensor, ...], object]:
-        """Run once; return the outputs of the graph, and those of them that are the user's, as a tree."""
+    def run(self, batch: object, copies: Copies) -> tuple[tuple[torch.Tensor, ...], object]:
+        """Run once, after so many copies.
+
+        Returns:
+            The outputs of the graph, and those of them that are the user's, as a tree.
+        """
         if not self._binder.is_current():
             self._binder = Binder(self.compiled, self._subject)
         binding = self.compiled.binding
         leaves = pytree.tree_leaves(arguments(batch))
         tensors, scalars = self._binder.fetch(leaves)
+        tensors, brought = self._holder.bring(self.compiled.graph, binding, tensors)
         fault = None
         try:
             with _no_autocast():
@@ -197,6 +248,9 @@ class _Program:
                 self._binder.undo()
                 raise _not_offloaded(error) from error
             results, fault = error.results, error
+        if self.arena is not None:
+            made = copies + brought
+            self.arena.use = replace(self.arena.use, copies=made.tensors, copied_bytes=made.nbytes)
         self._binder.take_back()
         self._leave_gradients(results, leaves)
         if fault is not None:

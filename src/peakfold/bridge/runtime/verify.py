@@ -155,7 +155,7 @@ def observe(
         mine = copied(target)
         if precision == "float64":
             mine = doubled(mine)
-        running = _runner(mine, make_step)
+        running, mine = _runner(mine, make_step)
         torch.manual_seed(seed)
         kept: list[tuple[object, object]] = [running.apart() for _ in range(steps - measure)]
         measured = None
@@ -163,7 +163,7 @@ def observe(
             measured = peak_bytes(
                 lambda: kept.append(running.run()),
                 0,
-                resident=lambda: _resident(mine, running.others) + running.arena_bytes,
+                resident=lambda: _resident(mine, running.others) - running.held_bytes + running.arena_bytes,
                 device=device,
                 lent=lambda: _lent(mine) if running.lends else (),
             )
@@ -185,6 +185,10 @@ class _Running:
         return 0 if self.step is None else self.step.arena_bytes
 
     @property
+    def held_bytes(self) -> int:
+        return 0 if self.step is None else self.step.held_bytes
+
+    @property
     def use(self) -> Use | None:
         arena = None if self.step is None else self.step.arena
         return None if arena is None else arena.use
@@ -198,15 +202,18 @@ class _Running:
         return copied_
 
 
-def _runner(target: Target, make_step: MakeStep | None) -> _Running:
+def _runner(target: Target, make_step: MakeStep | None) -> tuple[_Running, Target]:
+    """Return what runs a step, and the target with the batch where the step has it."""
     if make_step is None:
-        return _Running(_with_key(_eager(target)) if target.keyed else _eager(target))
+        return _Running(_with_key(_eager(target)) if target.keyed else _eager(target)), target
     step = make_step(target)
     constants, lends = step.compiled.binding.constants, bool(step.plan.offload)
     args, kwargs = arguments(target.batch)
+    target = replace(target, batch=step.place(*args, **kwargs))
+    args, kwargs = arguments(target.batch)
     if target.loss_fn is None:
-        return _Running(lambda: (None, step(*args, **kwargs)), constants, lends, step)
-    return _Running(lambda: (step(*args, **kwargs), step.outputs), constants, lends, step)
+        return _Running(lambda: (None, step(*args, **kwargs)), constants, lends, step), target
+    return _Running(lambda: (step(*args, **kwargs), step.outputs), constants, lends, step), target
 
 
 def _lent(target: Target) -> tuple[torch.Tensor, ...]:

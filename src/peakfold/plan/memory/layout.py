@@ -1,20 +1,44 @@
 """A place for every allocation of a program in one arena.
 
 What passes is placed by the planner, from the bottom. What outlives the program lies above it, at an
-address of its own for the whole program: the caller may hold a result while the next run goes on.
+address of its own for the whole program: the caller may hold a result while the next run goes on. What is
+held for the caller, its weights say, lies above that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from peakfold.errors import InfeasibleError
 from peakfold.plan.memory.bound import lower_bound
 from peakfold.plan.memory.planner import plan
 from peakfold.plan.memory.problem import Placement, Problem, Status
-from peakfold.plan.memory.trace import Request, Trace
+from peakfold.plan.memory.trace import Request, Trace, aligned
 
 SECONDS = 1.0
 SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Held:
+    """A place for a tensor that is there before the program and after it.
+
+    Attributes:
+        name: of the input.
+        size: bytes.
+        kind: what it is, as reports colour it.
+        offset: bytes from the start of the arena.
+    """
+
+    name: str
+    size: int
+    kind: str
+    offset: int = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes in an arena."""
+        return aligned(self.size)
 
 
 @dataclass(frozen=True)
@@ -29,6 +53,7 @@ class Layout:
         lower_bound: bytes; no arena is smaller, proved.
         status: as of a `Placement`.
         seconds: what planning took.
+        held: tensors of the caller that lie in the arena too.
     """
 
     trace: Trace
@@ -38,6 +63,17 @@ class Layout:
     lower_bound: int
     status: Status
     seconds: float
+    held: tuple[Held, ...] = ()
+
+    @property
+    def held_room(self) -> int:
+        """Bytes of the arena for what is held."""
+        return sum(one.room for one in self.held)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the tensors that are held, as they are."""
+        return sum(one.size for one in self.held)
 
     @property
     def gap(self) -> float:
@@ -73,7 +109,22 @@ def lay_out(trace: Trace, capacity: int | None = None, time_budget: float = SECO
     return _layout(trace, plan(problem, room, time_budget, seed))
 
 
-def relaid(layout: Layout, trace: Trace) -> Layout | None:
+def holding(layout: Layout, held: Sequence[Held]) -> Layout:
+    """Return a layout with places for what is held above all others.
+
+    Example:
+        >>> layout = holding(lay_out(Trace((Request(64, 0, 1),), length=2)), (Held("w", 100, "parameters"),))
+        >>> layout.held[0].offset, layout.arena, layout.lower_bound
+        (64, 192, 192)
+    """
+    tops = accumulate((one.room for one in held), initial=layout.arena)
+    placed_ = tuple(replace(one, offset=top) for one, top in zip(held, tops, strict=False))
+    more = sum(one.room for one in held)
+    arena, bound = layout.arena + more, layout.lower_bound + more
+    return replace(layout, held=placed_, arena=arena, lower_bound=bound)
+
+
+def relaid(layout: Layout, trace: Trace, held: Sequence[Held] = ()) -> Layout | None:
     """Return the same places for a program that asks for less, or None where it asks for anything else.
 
     A layout for the largest shape serves every smaller one: requests are paired by the step that makes
@@ -82,7 +133,11 @@ def relaid(layout: Layout, trace: Trace) -> Layout | None:
     Args:
         layout: of the larger program.
         trace: of the smaller one.
+        held: what the smaller one holds.
     """
+    rooms = {one.name: one for one in layout.held}
+    if any(one.name not in rooms or one.room > rooms[one.name].room for one in held):
+        return None
     places = {key: i for i, key in enumerate(_keys(layout.trace.requests))}
     keys = _keys(trace.requests)
     pairs = [(places.get(key), request) for key, request in zip(keys, trace.requests, strict=True)]
@@ -93,7 +148,14 @@ def relaid(layout: Layout, trace: Trace) -> Layout | None:
         if (request.dies is None) != (layout.trace.requests[place].dies is None):
             return None
         offsets.append(layout.offsets[place])
-    found = replace(layout, trace=trace, offsets=tuple(offsets), lower_bound=trace.lower_bound, seconds=0.0)
+    found = replace(
+        layout,
+        trace=trace,
+        offsets=tuple(offsets),
+        lower_bound=trace.lower_bound + sum(one.room for one in held),
+        seconds=0.0,
+        held=tuple(replace(one, offset=rooms[one.name].offset) for one in held),
+    )
     return found if _disjoint(found) else None
 
 
