@@ -85,13 +85,17 @@ class Arena:
         UsageError: the allocator cannot be compiled.
     """
 
-    def __init__(self, layout: Layout, memory: Memory | None = None) -> None:
-        """Take the bytes, or a block of others that steps use in turn; results then lie outside it."""
+    def __init__(self, layout: Layout, memory: Memory | None = None, *, holds: bool = True) -> None:
+        """Take the bytes, or a block of others that steps use in turn; results then lie outside it.
+
+        Without ``holds`` there is no room for what the layout holds: another arena has it.
+        """
+        size = layout.arena if holds else layout.own
         self.layout = layout
-        self.memory = memory or Memory(layout.arena)
+        self.memory = memory or Memory(size)
         self.use = Use()
         self.poison = False
-        self.kept = self.memory if memory is None else Memory(layout.arena - layout.passing)
+        self.kept = self.memory if memory is None else Memory(size - layout.passing)
         self.kept_start = 0 if memory is None else layout.passing
         library = native()
         self._handle = _plan(library, layout, self.memory, self.kept, self.kept_start)
@@ -198,12 +202,15 @@ class Home:
         blocks = {id(memory): memory.size for arena in arenas for memory in arena.memories}
         return sum(blocks.values())
 
-    def arena(self, layout: Layout | None) -> "Arena | None":
-        """Return an arena for a layout; None where there is no layout or it cannot be had, which is told."""
+    def arena(self, layout: Layout | None, *, holds: bool = True) -> "Arena | None":
+        """Return an arena for a layout; None where there is no layout or it cannot be had, which is told.
+
+        Without ``holds`` there is no room in it for what the layout holds.
+        """
         if layout is None:
             return None
         try:
-            arena = self._made(layout)
+            arena = self._made(layout, holds)
         except UsageError as error:
             if not self.fault:
                 warnings.warn(f"the step runs without its arena: {error}", RuntimeWarning, stacklevel=2)
@@ -212,15 +219,10 @@ class Home:
         self._arenas.append(weakref.ref(arena))
         return arena
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no program has an arena here yet."""
-        return not any(ref() is not None for ref in self._arenas)
-
-    def _made(self, layout: Layout) -> "Arena":
+    def _made(self, layout: Layout, holds: bool) -> "Arena":
         if self._memory is not None and layout.passing <= self._shared:
-            return Arena(layout, self._memory)
-        arena = Arena(layout)
+            return Arena(layout, self._memory, holds=holds)
+        arena = Arena(layout, holds=holds)
         self._memory, self._shared = arena.memory, layout.passing
         return arena
 

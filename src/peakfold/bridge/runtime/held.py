@@ -12,7 +12,7 @@ import torch
 from peakfold.bridge.capture.binding import BatchLeaf, Binding
 from peakfold.bridge.runtime.arena import Arena, Places
 from peakfold.ir.graph import Graph
-from peakfold.plan.memory.layout import Layout
+from peakfold.plan.memory.layout import Held, Layout
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,13 @@ class Holder:
         self.nbytes = 0
         self._raw: dict[str, torch.Tensor] = {}
 
+    def lacks(self, layout: Layout) -> bool:
+        """Whether a layout holds what has no place yet, or too small a one."""
+        return bool(self._wanted(layout))
+
     def take(self, layout: Layout, arena: Arena) -> None:
         """Take the places of a layout that are not yet taken, or too small."""
-        wanted = [one for one in layout.held if self._room(one.name) < one.size]
+        wanted = self._wanted(layout)
         blocks = Places(arena, wanted).tensors()
         self._raw |= dict(zip((one.name for one in wanted), blocks, strict=True))
 
@@ -77,6 +81,9 @@ class Holder:
     def holds(self, name: str) -> bool:
         """Whether an input has a place."""
         return name in self._raw
+
+    def _wanted(self, layout: Layout) -> list[Held]:
+        return [one for one in layout.held if self._room(one.name) < one.size]
 
     def _room(self, name: str) -> int:
         return self._raw[name].nbytes if name in self._raw else -1

@@ -207,7 +207,8 @@ class _Program:
 
     def move_to(self, home: Home, holder: Holder) -> None:
         """Have the arena elsewhere from now on."""
-        self.arena = home.arena(self.compiled.layout)
+        layout = self.compiled.layout
+        self.arena = home.arena(layout, holds=layout is not None and holder.lacks(layout))
         self._holder = holder
         if self.arena is not None:
             holder.take(self.arena.layout, self.arena)

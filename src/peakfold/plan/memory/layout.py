@@ -66,6 +66,11 @@ class Layout:
     held: tuple[Held, ...] = ()
 
     @property
+    def own(self) -> int:
+        """Bytes of the arena below what is held: those of the program itself."""
+        return min((one.offset for one in self.held), default=self.arena)
+
+    @property
     def held_room(self) -> int:
         """Bytes of the arena for what is held."""
         return sum(one.room for one in self.held)
