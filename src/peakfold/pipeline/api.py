@@ -95,8 +95,8 @@ def optimize_step(
     """
     name = type(model).__name__
     limits = (memory, latency, time_budget, iterations, seed, rng, verify)
-    where = (None, name, rewrite, offload, host_memory, fission, rounding, arena_holds)
-    asked = request(*limits, _device(model), *where)
+    where = (None, name, rewrite, offload, host_memory, fission, rounding)
+    asked = request(*limits, _device(model), *where, arena_holds=arena_holds)
     task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm, keyed=asked.is_keyed)
     return _checked(optimize(task, asked, progress))
 
@@ -148,8 +148,8 @@ def optimize_inference(
     """
     name = type(module).__name__
     limits = (memory, latency, time_budget, iterations, seed, "eager", verify)
-    where = (None, name, rewrite, offload, host_memory, fission, rounding, arena_holds)
-    asked = request(*limits, _device(module), *where)
+    where = (None, name, rewrite, offload, host_memory, fission, rounding)
+    asked = request(*limits, _device(module), *where, arena_holds=arena_holds)
     return _checked(optimize(Task(module, None, None, inputs), asked, progress))
 
 
