@@ -10,19 +10,22 @@ from torch._higher_order_ops import while_loop
 
 import peakfold
 from peakfold.bridge.capture import capture_inference, capture_step
+from peakfold.bridge.capture.intercept import intercepted
 from peakfold.bridge.codegen.emit import emit
 from peakfold.bridge.runtime.measure import peak_bytes
 from peakfold.bridge.runtime.source import load_source
 from peakfold.cost.costs import Costs
 from peakfold.errors import CaptureError
 from peakfold.ir.control import COND, WHILE
-from peakfold.ir.plan import Compute, Plan, Run
+from peakfold.ir.plan import Compute, Plan, Recompute, Run
+from peakfold.ir.recompute import why_not_again
 from peakfold.ir.text import parse_graph, print_graph
 from peakfold.plan.check import check_graph, require_legal
 from peakfold.plan.fission.derived import Derived
 from peakfold.plan.fission.program import planned
 from peakfold.plan.memory.layout import lay_out
 from peakfold.plan.memory.lifetimes import predicted_nest
+from peakfold.plan.schedule.lower import lower
 
 FREE = Costs({}, {})
 
@@ -214,6 +217,69 @@ def test_numbers_drawn_in_a_branch_are_those_of_eager():
         (y,) = program({"batch.0": x}, {})
         torch.manual_seed(3)
         assert torch.equal(y, Net()(x))
+
+
+def test_a_loop_may_swap_what_it_carries():
+    def swapped(x):
+        start = (torch.zeros((), dtype=torch.int64), x, x.t())
+        return while_loop(lambda i, a, b: i < 3, lambda i, a, b: (i + 1, b, a), start)[1:]
+
+    captured = capture_inference(Function(swapped), torch.zeros(4, 4))
+    program, _ = emitted(captured)
+    x = torch.randn(4, 4)
+    first, second = program({"batch.0": x}, {})
+    assert torch.equal(first, x.t())
+    assert torch.equal(second, x)
+
+
+def test_control_flow_runs_again_where_a_plan_says_so():
+    def late(x):
+        y = torch.cond(x.sum() > 0, lambda v: v.sin(), lambda v: v.cos(), (x,))
+        z = while_loop(lambda v: v.sum() > 1, lambda v: (v * 0.5,), (x,))[0]
+        return (y.exp() * z.exp()).tanh() + y * z
+
+    graph = capture_inference(Function(late), torch.zeros(5)).graph
+    kept = {node.op.name: node for node in graph.nodes}
+    use = kept["aten.mul.Tensor"]
+    again = tuple(Recompute(kept[name].id, use.id) for name in (COND, WHILE))
+    plan = Plan(graph.digest, recompute=tuple(sorted(again)))
+    schedule = lower(graph, plan)
+    require_legal(graph, schedule)
+    assert sum(isinstance(step, Compute) and step.run.k for step in schedule.steps) == 2
+    source = emit(graph, schedule)
+    assert source.count("while True:") == 2
+    for x in (torch.rand(5), -torch.rand(5)):
+        assert torch.equal(load_source(source)({"batch.0": x}, {})[0], in_python(late, x))
+
+
+def in_python(function, x):
+    """Run a function whose control flow Python does."""
+    with intercepted(lambda p, a, b, given: (a if p else b)(*given), loop_in_python):
+        return function(x)
+
+
+def loop_in_python(test, body, carried, others):
+    while test(*carried, *others):
+        carried = body(*carried, *others)
+    return carried
+
+
+def test_what_draws_inside_of_a_branch_is_not_computed_again():
+    def drawing(x):
+        y = torch.cond(x.sum() > 0, lambda v: torch.dropout(v, 0.5, True), lambda v: v.cos(), (x,))
+        return y.exp().sum() + y
+
+    graph = capture_inference(Function(drawing), torch.zeros(5)).graph
+    (node,) = (node for node in graph.nodes if node.bodies)
+    assert why_not_again(graph)[node.id] == "it draws random numbers inside of control flow"
+
+
+def test_regions_go_around_control_flow():
+    torch.manual_seed(0)
+    module, x = Sides(), torch.rand(64, 8)
+    step = peakfold.optimize_inference(module, (x,), iterations=5, fission=True)
+    assert step.report.equal.ok
+    assert step.report.barriers == (COND,)
 
 
 class Function(nn.Module):

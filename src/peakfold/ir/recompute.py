@@ -57,6 +57,8 @@ def _own_reason(node: Node, late: frozenset[int]) -> str:
         return "it is a number on the host: it takes no memory"
     if node.id in late:
         return "it updates state, once"
+    if node.bodies and node.op.random:
+        return "it draws random numbers inside of control flow"
     if not node.op.pure and not node.op.random:
         return f"{node.op.name} does more than compute its result"
     if any(alias is not None for alias in node.aliases):
