@@ -63,6 +63,19 @@ def test_through_the_whole_pipeline(kind, tmp_path):
     assert loss.isfinite()
 
 
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2}, {"bidirectional": True}, {"batch_first": True}])
+def test_what_the_kernel_hides_is_predicted(options):
+    """oneDNN reorders weights and states in both passes; eager and the program hold the same for it."""
+    torch.manual_seed(0)
+    model = nn.LSTM(32, 64, **options)
+    step = peakfold.optimize_step(
+        model, squared, adamw(model), (torch.randn(8, 8, 32),), iterations=20, time_budget=1
+    )
+    report = step.report
+    assert report.optimized.predicted_peak_bytes == pytest.approx(report.optimized.peak_bytes, rel=0.01)
+    assert report.timelines.before.peak_bytes == pytest.approx(report.eager.peak_bytes, rel=0.01)
+
+
 def test_inference_runs_the_kernel_without_a_workspace():
     torch.manual_seed(0)
     model = nn.LSTM(32, 64, 2).eval()

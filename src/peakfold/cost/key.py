@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType, Type
+from peakfold.ops.recurrent import keeps_workspace
 
 LOOP = "peakfold.loop"
 """The operator of a node that stands for a region: its cost is that of its parts."""
@@ -47,6 +48,7 @@ def key(graph: Graph, node: Node, machine: Machine) -> str:
     names: dict[Value, str] = {}
     parts = [_text(graph, arg, names) for arg in node.args]
     parts += [f"{name}={_text(graph, arg, names)}" for name, arg in node.kwargs]
+    parts += ["kept"] if keeps_workspace(node) else []
     return f"{node.op.name}({', '.join(parts)}) on {machine}"
 
 

@@ -11,6 +11,7 @@ import torch
 from peakfold.bridge.capture.storage import Geometry
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.types import TensorType
+from peakfold.ops.recurrent import BACKWARD
 
 Hidden = Callable[[torch._ops.OpOverload, Sequence[object], Mapping[str, object]], int]
 
@@ -31,7 +32,8 @@ def measured(graph: Graph, workspace: Mapping[int, int]) -> Hidden:
     known = {_signature(graph, node): workspace.get(node.id, 0) for node in graph.nodes if not node.is_host}
 
     def hidden(op: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> int:
-        shapes = tuple(tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor))
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        shapes = tuple(tuple(tensor.shape) for tensor in tensors[: _shaped(str(op), len(tensors))])
         return known.get((str(op), shapes), 0)
 
     return hidden
@@ -39,7 +41,13 @@ def measured(graph: Graph, workspace: Mapping[int, int]) -> Hidden:
 
 def _signature(graph: Graph, node: Node) -> tuple[str, tuple[tuple[int, ...], ...]]:
     kinds = [graph.type(arg) for arg in node.args if isinstance(arg, Value)]
-    return node.op.name, tuple(kind.shape for kind in kinds if isinstance(kind, TensorType))
+    shapes = [kind.shape for kind in kinds if isinstance(kind, TensorType)]
+    return node.op.name, tuple(shapes[: _shaped(node.op.name, len(shapes))])
+
+
+def _shaped(op: str, tensors: int) -> int:
+    """Return how many operands of an operator have a shape: the last one of some is opaque."""
+    return tensors - (op == BACKWARD)
 
 
 def onednn(op: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> int:

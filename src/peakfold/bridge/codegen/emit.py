@@ -28,6 +28,7 @@ from peakfold.ir.graph import Graph, Kind, Node, Value
 from peakfold.ir.plan import Commit, Compute, Free, Loop, Reuse, Schedule, Step
 from peakfold.ir.types import TensorType
 from peakfold.ops.inplace import PLACE, InPlace, reusable_operands
+from peakfold.ops.recurrent import keeps_workspace
 from peakfold.plan.fission.derived import LOOP
 from peakfold.plan.fission.program import Nest, Repeat, bodies_of
 from peakfold.plan.schedule.timeline import Timeline
@@ -86,7 +87,7 @@ def emit(
     peaks = frozenset(timeline.hotspots if timeline is not None else ())
     body = list(_body(frame, streams, schedule, peaks, marks))
     body.append(_return(frame))
-    keeping = {node.op.name for node in graph.nodes if operators.keeps_workspace(node)}
+    keeping = {node.op.name for node in graph.nodes if keeps_workspace(node)}
     return "\n".join(
         [
             docstring(header or Header()),

@@ -3,11 +3,6 @@
 import torch
 
 from peakfold.errors import PlanError
-from peakfold.ir.graph import Node
-from peakfold.ir.types import TensorType
-
-RECURRENT = "aten.mkldnn_rnn_layer.default"
-"""Its kernel keeps a workspace for the backward pass, and computes otherwise, where grad mode is on."""
 
 KEEPING = (
     "",
@@ -23,14 +18,6 @@ KEEPING = (
     "",
 )
 """Lines of the function that an emitted file defines where a recurrent layer is trained."""
-
-
-def keeps_workspace(node: Node) -> bool:
-    """Return whether a node's kernel must see grad mode on: what it keeps has bytes in the graph."""
-    if node.op.name != RECURRENT:
-        return False
-    kept = node.types[3]
-    return isinstance(kept, TensorType) and kept.nbytes > 0
 
 
 def overload(name: str) -> torch._ops.OpOverload:

@@ -1,15 +1,14 @@
 """Runs a Graph node by node: slow and plain, the meaning that every other way of running has."""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from peakfold.bridge.codegen.operators import keeps_workspace
+from peakfold.bridge.runtime.alone import mode_for
 from peakfold.graph.dataflow.form import dataflow
 from peakfold.graph.dataflow.run import run
 from peakfold.ir.control import COND, operands
@@ -102,18 +101,8 @@ def _run(node: Node, values: Mapping[Value, Any]) -> list[Any]:
     """Run one operator and return its outputs."""
     args = [_real(arg, values) for arg in node.args]
     kwargs = {name: _real(arg, values) for name, arg in node.kwargs}
-    with _mode_for(node):
+    with mode_for(node):
         return pytree.tree_leaves(operator_of(node.op.name)(*args, **kwargs))
-
-
-@contextmanager
-def _mode_for(node: Node) -> Iterator[None]:
-    """Have an operator keep what its backward pass needs, where it asks the grad mode for that."""
-    if not keeps_workspace(node):
-        yield
-        return
-    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
-        yield
 
 
 def _controlled(node: Node, values: Mapping[Value, Any]) -> list[torch.Tensor]:

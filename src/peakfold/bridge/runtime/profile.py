@@ -21,6 +21,7 @@ from torch.profiler import profile as torch_profile
 
 from peakfold.bridge.codegen.operators import overload
 from peakfold.bridge.runtime import heap
+from peakfold.bridge.runtime.alone import filled, operator_alone
 from peakfold.bridge.runtime.operands import Call, Maker
 from peakfold.cost.cache import CostCache, Measurement
 from peakfold.cost.costs import Costs, Link
@@ -30,6 +31,7 @@ from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node
 from peakfold.ir.types import TensorType
 from peakfold.ops.flops import touched
+from peakfold.ops.recurrent import BACKWARD
 from peakfold.options import quiet_profiler
 
 Progress = Callable[[int, int], None]
@@ -147,6 +149,8 @@ _OPAQUE = frozenset(("workspace", "reserve", "reserveSpace"))
 
 def _takes_opaque(node: Node) -> bool:
     """Whether an operator would crash on made-up operands; one that torch does not know cannot be asked."""
+    if node.op.name == BACKWARD:
+        return False
     try:
         arguments = overload(node.op.name)._schema.arguments
     except PlanError:
@@ -174,8 +178,8 @@ def _output_bytes(node: Node) -> int:
 def _runs(graph: Graph, node: Node, maker: Maker) -> bool:
     """Run an operator to warm up, then between two marks; say whether it ran at all."""
     try:
-        operator = overload(node.op.name)
-        args, kwargs = maker.call(graph, node)
+        operator = operator_alone(node)
+        args, kwargs = filled(node, maker.call(graph, node))
         operator(*args, **kwargs)
     except FAILURES:
         return False
@@ -206,10 +210,10 @@ def _peaks(profiler: torch_profile) -> Iterator[int]:
 
 def _seconds(graph: Graph, node: Node, maker: Maker, effort: Effort) -> float:
     """Return the least seconds of one run, over operands that turn."""
-    operator = overload(node.op.name)
+    operator = operator_alone(node)
     kinds = [graph.type(value) for value in dict.fromkeys(node.inputs)]
     copies = min(effort.copies, 1 + effort.cold // max(sum(touched(kind) for kind in kinds), 1))
-    calls = [maker.call(graph, node) for _ in range(copies)]
+    calls = [filled(node, maker.call(graph, node)) for _ in range(copies)]
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     once = _timed(operator, calls, 1, clock)
     if once >= effort.slow:
