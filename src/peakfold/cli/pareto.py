@@ -39,3 +39,5 @@ def pareto(chosen: dict[str, str], asked: "Request", measure: bool, output: Outp
     for row in fronts.table_rows(found):
         table.add_row(*(Text(cell) for cell in row))
     output.tables.print(table)
+    for note in found.notes:
+        output.tables.print(Text(f"note: {note}"))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from peakfold.cost.costs import Costs
+from peakfold.errors import UsageError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_plan
@@ -62,12 +63,14 @@ class FrontOf:
         eager_peak_bytes: predicted.
         states: plans that were looked at.
         points: from the most bytes to the least; time rises.
+        notes: what else is to be said, of the cache for example.
     """
 
     target: str
     eager_peak_bytes: int
     states: int
     points: tuple[PointOf, ...]
+    notes: tuple[str, ...] = ()
 
 
 def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silent) -> FrontOf:
@@ -80,13 +83,20 @@ def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silen
         progress: told where the work is.
 
     Raises:
+        UsageError: points are to be measured where nothing can be run.
         CaptureError: the program cannot be captured.
     """
+    if measure:
+        _require_runnable(task, asked)
     progress("capture", 0.0, "")
     captured, options = task.capture(), from_environment()
 
+    notes: dict[str, None] = {}
+
     def costs_of(graph: Graph) -> Costs:
-        return priced(graph, task, asked, options, lambda done, total: None)[0]
+        costs, notices = priced(graph, task, asked, options, lambda done, total: None)
+        notes.update(dict.fromkeys(notices))
+        return costs
 
     costs = costs_of(captured.graph)
     plain = emit_plan(captured, Plan(captured.graph.digest), costs, costs_of=costs_of)
@@ -103,7 +113,19 @@ def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silen
         programs = {p.plan: emit_plan(captured, one.plan, costs, costs_of=costs_of) for one, p in picked}
         measured = _measured(task, programs, progress)
         points = [(one, _with(point, measured.get(point.plan))) for one, point in points]
-    return FrontOf(asked.name, eager, states, tuple(p for _, p in points))
+    return FrontOf(asked.name, eager, states, tuple(p for _, p in points), tuple(notes))
+
+
+def _require_runnable(task: Task, asked: Request) -> None:
+    if task.is_real and not asked.simulated:
+        return
+    raise UsageError(
+        stage="options",
+        what="points of the front cannot be measured where nothing can be run",
+        expected="a device that is here, and a model and a batch with numbers",
+        got=asked.device if asked.simulated else "a model or a batch on the meta device",
+        hint="leave --measure out: every point is predicted",
+    )
 
 
 def _searched(
