@@ -129,3 +129,21 @@ def test_the_workspace_counts_in_what_eager_holds():
     model = nn.LSTM(8, 16)
     found = eager_memory(model, squared, adamw(model), sequence())
     assert any(block.nbytes > 5 * 3 * 16 * 4 * 4 for block in found.held if "rnn_layer" in block.name)
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN])
+def test_a_step_of_time_makes_its_own_piece_alone(kind):
+    """A view of all steps of time at each read of one would be quadratic in the length."""
+    torch.manual_seed(0)
+    model = kind(8, 16)
+
+    def pieces(length):
+        x = torch.randn(length, 3, 8)
+        step = peakfold.optimize_step(model, squared, adamw(model), (x,), iterations=5, verify=False)
+        step(x)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            step(x)
+        return sum(event.count for event in profiler.key_averages() if event.key == "aten::as_strided")
+
+    short, long = pieces(6), pieces(12)
+    assert long < 2.5 * short

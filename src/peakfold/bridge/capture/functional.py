@@ -101,6 +101,10 @@ def _permute(call: ViewCall, rank: int) -> Inverse:
 
 
 _SAME: frozenset[torch._ops.OpOverload] = frozenset((aten.t.default, aten.transpose.int))
+_SPLITS: frozenset[torch._ops.OpOverload] = frozenset(
+    (aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor,
+     aten.unsafe_split_with_sizes.default)
+)  # fmt: skip
 _RESHAPE: frozenset[torch._ops.OpOverload] = frozenset(
     (aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default,
      aten.squeeze.dim, aten.squeeze.dims, aten._reshape_alias.default)
@@ -125,7 +129,7 @@ def inverse(call: ViewCall, index: int, whole: Geometry) -> Inverse:
         return aten.diagonal_scatter.default, (HOLE, NEW, *args[1:])
     if op is aten.unbind.int:
         return aten.select_scatter.default, (HOLE, NEW, args[1] if len(args) > 1 else 0, index)
-    if op in (aten.split.Tensor, aten.split_with_sizes.default):
+    if op in _SPLITS:
         dim = int(args[2]) if len(args) > 2 else 0  # type: ignore[call-overload]
         start = sum(other.shape[dim] for other in call.outputs[:index])
         return _scatter_slice(part, dim, start)

@@ -18,6 +18,7 @@ from peakfold.bridge.codegen.host import HOST_EXPRESSIONS, host_expression
 from peakfold.bridge.codegen.loops import loop_lines, place_lines
 from peakfold.bridge.codegen.names import Namer, operator_names
 from peakfold.bridge.codegen.packing import Packings
+from peakfold.bridge.codegen.pieces import single
 from peakfold.bridge.codegen.random import REDRAW, Streams
 from peakfold.bridge.codegen.transfer import IMPORTS, Transfers
 from peakfold.bridge.codegen.writer import INDENT, call, deletion, margin, section
@@ -125,6 +126,7 @@ def _operators(
     """Return every operator that the schedule may call, in program order, without repeats."""
     uncalled = {*HOST_EXPRESSIONS, LOOP, *BODIES}
     called = [node.op.name for node in graph.nodes if node.op.name not in uncalled]
+    called += [single(graph, node, 0).op.name for node in graph.nodes if node.is_view]
     forms = [
         _form(graph, graph.node[step.run.node], reuse).form
         for step in schedule.steps

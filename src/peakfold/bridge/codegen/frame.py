@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from peakfold.bridge.codegen import operators
 from peakfold.bridge.codegen.literals import literal
 from peakfold.bridge.codegen.names import Namer
+from peakfold.bridge.codegen.pieces import single
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node, Value, values_in
 from peakfold.ir.plan import Buffer, Reuse, Run, Step
@@ -100,7 +101,7 @@ class Frame:
             if value.node in self.graph.input:
                 self.read_inputs[value.node] = None
             return name
-        node = self.graph.node[value.node]
+        node = single(self.graph, self.graph.node[value.node], value.index)
         arguments = ", ".join(_arguments(node, texts))
         call = f"{self.function(node.op.name)}({arguments})"
         return f"{call}[{value.index}]" if operators.returns_sequence(node.op.name) else call
