@@ -193,7 +193,7 @@ def problem_of(frame: Frame) -> tuple[Problem, tuple[int, ...]]:
     steps = tuple(frame.base.tolist())
     inside = set(steps)
     counted = (tables.producer >= 0) & (tables.replaces < 0) & ~tables.host_number
-    waits = _writes(frame, inside)
+    waits = _waits(frame, inside)
     item = {step: at for at, step in enumerate(steps)}
     reads = _rows(tables.operand_begin.tolist(), tables.operands.tolist())
     makes = _rows(tables.output_begin.tolist(), tables.outputs.tolist())
@@ -210,8 +210,12 @@ def problem_of(frame: Frame) -> tuple[Problem, tuple[int, ...]]:
     return problem, steps
 
 
-def _writes(frame: Frame, inside: Set[int]) -> Mapping[int, set[int]]:
-    """For each base step that writes the new value of a state input, the other readers of the old one."""
+def _waits(frame: Frame, inside: Set[int]) -> Mapping[int, set[int]]:
+    """For each base step, the steps that it waits for beside those that make what it reads.
+
+    What writes the new value of a state input waits for the other readers of the old one; random and impure
+    steps keep their order.
+    """
     tables = frame.tables
     found: dict[int, set[int]] = {step: set() for step in inside}
     for new in (tables.replaces >= 0).nonzero()[0].tolist():
@@ -219,6 +223,9 @@ def _writes(frame: Frame, inside: Set[int]) -> Mapping[int, set[int]]:
         if maker in inside:
             users = tables.users[tables.user_begin[old] : tables.user_begin[old + 1]].tolist()
             found[maker] |= {user for user in users if user in inside and user != maker}
+    bound = [step for step in frame.base.tolist() if tables.random[step] or not tables.pure[step]]
+    for step, later in pairwise(bound):
+        found[later].add(step)
     return found
 
 

@@ -10,6 +10,7 @@ from peakfold.cost.costs import Costs
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
+from peakfold.plan.reorder.orders import least_peak
 from peakfold.plan.schedule.arrays import Tables, tabulate
 from peakfold.plan.schedule.bound import peak_bound
 from peakfold.plan.schedule.encode import plan_of
@@ -127,14 +128,16 @@ class Search:
         return "converged" if ceiling else "nothing to do"
 
     def _begin(self, slowest: float, rank: Callable[[Explorer], Rank]) -> None:
-        """Descend in the program's own order and in another, and go on in the better one."""
+        """Descend in the program's own order and in others, and go on in the best one."""
         self.explorer.descend(slowest)
-        order = leaves_first(self.explorer.frame)
-        other = Explorer(frame(self.tables, order), self.seed, self.budgets, order)
-        other.descend(slowest)
-        if rank(other) < rank(self.explorer):
-            other.kept.tried[0] += self.explorer.states
-            self.explorer = other
+        for order in (leaves_first(self.explorer.frame), least_peak(self.explorer.frame)):
+            if not order:
+                continue
+            other = Explorer(frame(self.tables, order), self.seed, self.budgets, order)
+            other.descend(slowest)
+            if rank(other) < rank(self.explorer):
+                other.kept.tried[0] += self.explorer.states
+                self.explorer = other
 
     def _part(self, target: int, slowest: float, best: Candidate | None, bold: bool = True) -> None:
         left = None if self.iterations is None else self.iterations - self.proposals
