@@ -5,7 +5,7 @@ from peakfold.plan.reorder.problem import problem_of
 from peakfold.plan.schedule.frame import Frame
 
 SMALL = 400
-"""Steps of a training graph up to which it is ordered: that of a large one peaks behind its loss in any order."""
+"""Steps of a training graph up to which it is ordered: the peak of a large one is behind its loss."""
 LIMIT = 4000
 """Downsets of each part between waists."""
 
