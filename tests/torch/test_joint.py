@@ -5,12 +5,18 @@ import torch
 
 import peakfold
 from peakfold.cost.roofline import estimate
-from peakfold.errors import InfeasibleError
+from peakfold.errors import CacheError, InfeasibleError
+from peakfold.ir.plan import Plan
 from peakfold.pipeline.api import optimize_target
 from peakfold.pipeline.request import request
 from peakfold.pipeline.task import Task
+from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.solve import Solver
-from peakfold.plan.search.joint import Joint, optimize, optimize_front
+from peakfold.plan.schedule.goal import Goal
+from peakfold.plan.schedule.lower import lower
+from peakfold.plan.schedule.simulate import simulate
+from peakfold.plan.search.joint import Joint, optimize_front
+from peakfold.plan.search.saved import read, text_of
 from peakfold.workloads.load import load_target
 
 
@@ -20,9 +26,9 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
 
 
-def mlp():
+def mlp(width=256):
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(16, 256), torch.nn.GELU(), torch.nn.Linear(256, 16))
+    model = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.GELU(), torch.nn.Linear(width, 16))
     batch = (torch.randn(512, 16), torch.randn(512, 16))
     return model, lambda m, x, y: (m(x) - y).square().mean(), torch.optim.AdamW(model.parameters()), batch
 
@@ -47,18 +53,70 @@ def test_a_simulated_device_needs_no_run():
     assert report.optimized.predicted_peak_bytes <= 0.6 * report.eager.peak_bytes
 
 
-def test_no_state_is_planned_twice(monkeypatch):
-    visited = []
-    plan = Joint._visit
+def test_no_state_is_planned_twice():
+    search = searching()
+    search.run()
+    planned = [visit.parts for visit in search.visits]
+    assert len(planned) > 1
+    assert len(set(planned)) == len(planned)
+    assert search.clock.counts["sketch"] == len(search.scout.seen) - 1
 
-    def visit(self, state):
-        visited.append(state.parts)
-        return plan(self, state)
 
-    monkeypatch.setattr(Joint, "_visit", visit)
-    searched()
-    assert len(visited) > 1
-    assert len(set(visited)) == len(visited)
+def test_two_processes_find_what_one_does():
+    alone, side_by_side = searching(), searching(workers=2)
+    assert alone.run().front == side_by_side.run().front
+    assert [visit.parts for visit in alone.visits] == [visit.parts for visit in side_by_side.visits]
+
+
+def test_a_search_that_is_gone_on_with_ends_as_one_without_a_break():
+    whole = searching()
+    found = whole.run()
+    kept = []
+    half = searching(save=kept.append, progress=interrupting(after=2))
+    assert half.run().stop_reason == "interrupted"
+    graph = half.graph
+    saved = read(text_of(kept[0], graph, "key"), graph, "key", "file")
+    assert 0 < len(saved.visits) < len(whole.visits)
+    again = searching(saved=saved)
+    went_on = again.run()
+    assert went_on.front == found.front
+    assert [visit.parts for visit in again.visits] == [visit.parts for visit in whole.visits]
+
+
+def test_a_saved_search_is_for_its_own_graph_and_question():
+    search, kept = searching(), []
+    search.save = kept.append
+    search.run()
+    text = text_of(kept[0], search.graph, "key")
+    other = Task(*mlp(width=32)).capture().graph
+    with pytest.raises(CacheError, match="for another graph"):
+        read(text, other, "key", "file")
+    with pytest.raises(CacheError, match="other limits"):
+        read(text, search.graph, "another", "file")
+    for damaged in ("", "[]", text[: len(text) // 2], text.replace('"visits"', '"visit"')):
+        with pytest.raises(CacheError, match="saved search"):
+            read(damaged, search.graph, "key", "file")
+
+
+def test_a_sketch_of_what_splits_nothing_is_exact():
+    search = searching()
+    search.run()
+    prepared = prepare(search.graph)
+    costs = search.costs_of(prepared)
+    timeline = simulate(prepared, costs, lower(prepared, Plan(prepared.digest)))
+    assert search.scout.sketch.plain == timeline.peak
+
+
+def interrupting(after):
+    """Progress that ends a search as Ctrl-C would, after so many calls."""
+    calls = []
+
+    def told(state):
+        calls.append(state)
+        if len(calls) == after:
+            raise KeyboardInterrupt
+
+    return told
 
 
 def test_the_same_search_finds_the_same_front():
@@ -85,7 +143,13 @@ def costs_of(graph):
     return estimate(graph, "rtx3090")
 
 
-def searched():
-    """What the search itself finds for a small step, with no plan kept from before."""
+def searching(**options):
+    """A search for a small step, with no plan kept from before."""
     graph = Task(*mlp()).capture().graph
-    return optimize(graph, costs_of(graph), costs_of, latency=1.0, iterations=60)
+    seconds = sum(costs_of(graph).seconds.values())
+    return Joint(graph, costs_of, Goal(None, 1.1 * seconds), 60.0, 20, most=6, **options)
+
+
+def searched():
+    """What the search itself finds for a small step."""
+    return searching().run()

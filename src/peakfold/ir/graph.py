@@ -84,7 +84,7 @@ class Input:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Node:
     """One application of an operator.
 
@@ -112,17 +112,17 @@ class Node:
     origin: Origin = Origin()
     bodies: "tuple[Graph, ...]" = ()
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Value, ...]:
         """Every Value read, in argument order, repeats included."""
         return tuple(values_in((*self.args, *(arg for _, arg in self.kwargs))))
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Value, ...]:
         """The node's own Values."""
         return tuple(Value(self.id, i) for i in range(len(self.types)))
 
-    @property
+    @cached_property
     def is_view(self) -> bool:
         """Whether it only renames storage: free, rebuilt where it is read, never a step."""
         return bool(self.aliases) and all(alias is not None for alias in self.aliases)

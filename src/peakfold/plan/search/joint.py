@@ -1,46 +1,50 @@
-"""The joint search: states of the fission tree, each planned as a whole, the most promising first.
+"""The joint search: states of the fission tree, sketched, and the most promising planned.
 
 MAGIS's M-Optimizer (section 6, algorithm 3) takes the best state by a lexicographic order, which stops where
 bytes can only be had for much time. Here a state is worth its seconds plus a price for the bytes above the
-budget. Moves are tried lazily, by what they should save, one at a time from the best states in turn, so that
-no state's neighbours are all looked at before the next state is.
+budget. A state is sketched first, in a fraction of a millisecond (`sketch`); what is planned is what the
+sketches, corrected by what planned states came to, promise most of (`scout`).
 """
 
-import heapq
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import count
-
-import numpy as np
 
 from peakfold.cost.costs import Costs
-from peakfold.errors import InfeasibleError, PlanError
+from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
 from peakfold.plan.fission.candidates import Candidate
-from peakfold.plan.fission.nested import regions_of
 from peakfold.plan.fission.program import CostsOf
-from peakfold.plan.fission.solve import Effort, Solver, Spread
-from peakfold.plan.fission.tree import Parts, choices
+from peakfold.plan.fission.solve import Effort, Solver
+from peakfold.plan.fission.tree import Tree, choices
 from peakfold.plan.schedule import planner
+from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.found import Found, Progress, StopReason
+from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.goal import Goal
-from peakfold.plan.search.roots import FAR, WIDEST, tree_of
+from peakfold.plan.search.clock import Clock
+from peakfold.plan.search.footprint import Ground
+from peakfold.plan.search.roots import FAR, WIDEST, Roots, tree_of
+from peakfold.plan.search.saved import Saved, Unsplit, Visit
+from peakfold.plan.search.scout import Scout, worth
+from peakfold.plan.search.sketch import Sketch
 from peakfold.plan.search.states import Archive, State
+from peakfold.plan.search.visits import Visitor, visitor
 
 FIRST = 0.2
 """Of the time, for the plan that splits nothing."""
 EACH = 6.0
 """Most seconds for one state."""
 STATES = 24
-"""States that share the time."""
+"""States that share the time: so many are planned where iterations are counted."""
+BATCH = 2
+"""States that are planned before their values are learned from, side by side where there are two cores."""
+SKETCHED = 600
+"""States that are sketched before each batch."""
 WIDE = (4, 2, 8, 16, 6, 3)
 """Parts that the regions that reach furthest are tried with first."""
 ALIKE = 0.9
 """Share of runs of either candidate that both have, from which on they are alike."""
-OVER = 4.0
-"""Eager steps that a budget's worth of bytes above the budget costs."""
 ALONE = 16
 """Budgets for which the graph is planned with nothing split, where a whole front is searched."""
 POLISH = 0.4
@@ -56,11 +60,16 @@ class Joint:
         costs_of: gives the costs of a graph.
         goal: what is asked.
         time_budget: seconds.
-        iterations: proposals of each search of one graph; then ``STATES`` states are looked at.
+        iterations: proposals of each search of one graph; then ``most`` states are planned.
         seed: of the random stream.
         progress: called after each state.
         times: seconds at which bytes are to be least, where a whole front is searched; the goal is then
             only what progress tells of.
+        most: states that are planned where iterations are counted.
+        roots: where the tree comes from.
+        workers: processes that plan states; the result does not depend on it where iterations are counted.
+        saved: an earlier search of the same to go on with.
+        save: given all that is known, at the end and every few states.
     """
 
     graph: Graph
@@ -71,9 +80,17 @@ class Joint:
     seed: int = 0
     progress: Callable[[Progress], None] | None = None
     times: tuple[float, ...] = ()
+    most: int = STATES
+    roots: Roots = field(default_factory=Roots)
+    workers: int = 1
+    saved: Saved | None = None
+    save: Callable[[Saved], None] | None = None
     archive: Archive = field(default_factory=Archive)
     refused: list[InfeasibleError] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    visits: list[Visit] = field(default_factory=list)
     states: int = 0
+    excused: float = 0.0
 
     def run(self) -> Found:
         """Search until time or states are spent, or it is interrupted.
@@ -82,8 +99,10 @@ class Joint:
             InfeasibleError: nothing within the limits was found, split or not.
         """
         self.began = time.monotonic()
-        first = self._unsplit()
+        with self.clock.at("unsplit"):
+            self.unsplit = self._unsplit() if self.saved is None else self._known(self.saved)
         reason = self._searched()
+        self._save()
         best = self.archive.best(self.goal)
         if best is None:
             raise min(self.refused, key=lambda error: error.lowest_peak_bytes)
@@ -91,9 +110,9 @@ class Joint:
             plan=best.plan,
             peak_bytes=best.peak_bytes,
             seconds=best.seconds,
-            lower_bound_bytes=first if not best.plan.regions else _held(self.graph),
+            lower_bound_bytes=self.unsplit.bound if not best.plan.regions else _held(self.graph),
             stop_reason=reason,
-            states=self.states,
+            states=self.looked_at,
             front=self.archive.front,
             elapsed=time.monotonic() - self.began,
         )
@@ -101,14 +120,15 @@ class Joint:
     def run_front(self) -> Archive:
         """Search until time or states are spent, or it is interrupted; return the best at every time."""
         self.began = time.monotonic()
-        found = planner.optimize_front(
-            self.graph,
-            self.costs_of(self.graph),
-            count=ALONE,
-            time_budget=FIRST * self.time_budget,
-            iterations=self.iterations,
-            seed=self.seed,
-        )
+        with self.clock.at("unsplit"):
+            found = planner.optimize_front(
+                self.graph,
+                self.costs_of(self.graph),
+                count=ALONE,
+                time_budget=FIRST * self.time_budget,
+                iterations=self.iterations,
+                seed=self.seed,
+            )
         self.states += found.states
         self.archive.add(*(point for point in found.points if point is not None))
         self._searched()
@@ -126,17 +146,17 @@ class Joint:
     def _polish(self) -> None:
         """Plan the regions that are best at each time once more, for that time alone."""
         for at, seconds in enumerate(self.times):
-            goal = Goal(None, seconds)
-            best = self.archive.best(goal)
-            left = (self.began + self.time_budget - time.monotonic()) / (len(self.times) - at)
+            best = self.archive.best(Goal(None, seconds))
+            left = (self.time_budget - self._elapsed) / (len(self.times) - at)
             if best is None or (self.iterations is None and left <= 0):
                 continue
-            self.solver.effort = replace(self.solver.effort, time_budget=max(left, 0.0))
-            self.archive.add(*self.solver.solve(best.plan.regions, latency=seconds).front)
-            self._tell(STATES)
+            with self.clock.at("plan"):
+                self.solver.effort = replace(self.solver.effort, time_budget=max(left, 0.0))
+                self.archive.add(*self.solver.solve(best.plan.regions, latency=seconds).front)
+            self._tell(self.most)
 
-    def _unsplit(self) -> int:
-        """Plan without regions; return the bound that is proved for such plans."""
+    def _unsplit(self) -> Unsplit:
+        """Plan without regions; the bound is proved for such plans."""
         costs = self.costs_of(self.graph)
         try:
             found = planner.optimize(
@@ -151,114 +171,126 @@ class Joint:
         except InfeasibleError as error:
             self.refused.append(error)
             self.states += 1
-            return error.lower_bound_bytes
+            return Unsplit(error.lower_bound_bytes, 1, error)
         self.states += found.states
         self.archive.add(*found.front, found.point)
-        return found.lower_bound_bytes
+        return Unsplit(found.lower_bound_bytes, found.states)
+
+    def _known(self, saved: Saved) -> Unsplit:
+        """Take over what an earlier search found; its states are not planned again."""
+        self.archive.add(*saved.front)
+        self.states += saved.unsplit.states
+        if saved.unsplit.error is not None:
+            self.refused.append(saved.unsplit.error)
+        return saved.unsplit
 
     def _split(self) -> StopReason | None:
         each = min(EACH, (1 - FIRST) * self.time_budget / STATES)
-        explored = self.time_budget * (1 - POLISH if self.times else 1)
-        self.solver = Solver(self.graph, self.costs_of, Effort(each, self.iterations, self.seed))
-        self.tree = tree_of(self.solver.prepared, self.costs_of(self.solver.prepared))
+        self.solver = solver = Solver(self.graph, self.costs_of, Effort(each, self.iterations, self.seed))
+        costs = self.costs_of(solver.prepared)
+        with self.clock.at("candidates"):
+            self.tree = tree_of(solver.prepared, costs, self.roots)
+        tables = tabulate(solver.prepared, costs)
+        with self.clock.at("footprints"):
+            ground = Ground.of(frame(tables), costs.link.copy)
+            sketch = Sketch(ground, self.tree, self.goal, solver.axes, tables.resident, solver.costs_of)
+            for index in range(len(self.tree.candidates)):
+                sketch.footprints(index)
+        with self.clock.at("compile"):
+            self.top = sketch.plain
+        self.excused = self.clock.seconds["compile"]
         self.eager = sum(self.costs_of(self.graph).seconds.values())
+        self.scout = Scout(sketch, self.goal, self.eager, self.top, self.times, self.clock)
         start = State(self.tree.disabled, 0)
-        pushed = count()
-        queue = [(self._hope(start, one), one.code, next(pushed), one) for one in self._neighbours(start)]
-        queue += [(-np.inf, 0, next(pushed), one) for one in self._wide(start)]
-        heapq.heapify(queue)
-        seen = {start.code}
-        for turn in range(STATES if self.iterations is not None else STATES * 40):
-            if not queue:
-                return "converged"
-            if self.iterations is None and time.monotonic() - self.began >= explored:
+        self.scout.seen.add(start.code)
+        self.scout.add(_wide(self.tree, start))
+        self.scout.expand(start)
+        with visitor(solver, self.tree, self.goal, self.workers, bool(self.times)) as visit:
+            return self._turns(visit)
+
+    def _turns(self, visit: Visitor) -> StopReason | None:
+        known = {} if self.saved is None else {one.parts: one for one in self.saved.visits}
+        explored = self.time_budget * (1 - POLISH if self.times else 1)
+        turns = -(-self.most // BATCH) if self.iterations is not None else STATES * 40
+        for turn in range(turns):
+            if self.iterations is None and self._elapsed >= explored:
                 return "time"
-            *_, state = heapq.heappop(queue)
-            if state.code in seen:
-                continue
-            seen.add(state.code)
-            value = self._visit(state)
-            self._tell(turn)
-            if value is None:
-                continue
-            for after in self._neighbours(state):
-                if after.code not in seen:
-                    heapq.heappush(queue, (self._hope(state, after, value), after.code, next(pushed), after))
+            self.scout.look(SKETCHED)
+            batch = self.scout.take(BATCH)
+            if not batch:
+                return "converged"
+            with self.clock.at("plan"):
+                fresh = visit(
+                    [state.parts for state in batch if state.parts not in known], self.archive.front
+                )
+            made = {one.parts: one for one in fresh}
+            for state in batch:
+                self._take(state, known.get(state.parts) or made[state.parts])
+            self._tell(turn * BATCH + BATCH)
         return None
 
-    def _wide(self, start: State) -> Iterator[State]:
-        """Yield the states that split all that can be along one axis: they reach furthest."""
-        for index, candidate in enumerate(self.tree.candidates):
-            if candidate.source not in FAR and index >= WIDEST:
-                continue
-            if any(_alike(candidate, other) for other in self.tree.candidates[:index]):
-                continue
-            possible = choices(candidate.length)
-            for parts in (n for n in WIDE if n in possible):
-                yield start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))
+    def _take(self, state: State, came: Visit) -> None:
+        """Note what a state came to, and learn from it."""
+        self.visits.append(came)
+        self.states += came.states
+        if came.error is not None:
+            self.refused.append(came.error)
+        self.archive.add(*came.front)
+        value = self._value(came)
+        self.scout.learn(state, value)
+        if value is not None:
+            self.scout.expand(state)
 
-    def _neighbours(self, state: State) -> Iterator[State]:
-        for move in self.tree.moves(state.parts):
-            yield state.to(move.parts)
-
-    def _hope(self, before: State, after: State, value: float = 0.0) -> float:
-        """What a state may be worth, less is better: what the one before is, less the bytes to be saved."""
-        gain = self._saved(after.parts) - self._saved(before.parts)
-        return value - gain / max(self._most, 1) * self.eager
-
-    def _saved(self, parts: Parts) -> float:
-        """Bytes that regions save by formula (2), which counts two parts."""
-        return sum(
-            2 * (1 - 1 / n) * c.gain for c, n in zip(self.tree.candidates, parts, strict=True) if n > 1
-        )
-
-    @cached_property
-    def _most(self) -> int:
-        """The most that one candidate saves."""
-        return max((c.gain for c in self.tree.candidates), default=1)
-
-    def _visit(self, state: State) -> float | None:
-        """Plan a state; return its worth, None where its regions cannot be split."""
-        try:
-            regions = regions_of(self.solver.prepared, self.tree, state.parts, self.solver.axes)
-            if self.times:
-                return self._worth(self.solver.spread(regions, self.archive.front))
-            found = self.solver.solve(regions, memory=self.goal.memory, latency=self.goal.latency)
-        except PlanError:
+    def _value(self, came: Visit) -> float | None:
+        if came.error is not None:
+            late = 0.0 if self.goal.latency is None else 2 * self.goal.latency
+            return worth(self.goal, came.error.lowest_peak_bytes, late, self.eager, self.top)
+        if not came.figures:
             return None
-        except InfeasibleError as error:
-            self.refused.append(error)
-            over = error.lowest_peak_bytes - (self.goal.memory or 0)
-            return OVER * self.eager * (1 + max(over, 0) / max(self.goal.memory or 1, 1))
-        finally:
-            self.states += 1
-        self.archive.add(*found.front)
-        if self.goal.by_bytes:
-            return found.peak_bytes / max(_held(self.graph), 1) * self.eager
-        return found.seconds
+        if self.times:
+            return self._over_times(came.figures)
+        return min(worth(self.goal, *figures, self.eager, self.top) for figures in came.figures)
 
-    def _worth(self, found: Spread) -> float:
-        """Keep what is new of a state's front; return what the front comes to over all times, in bytes."""
-        self.archive.add(*found.fresh)
-        points = found.points
-        within = [[one.peak_bytes for one in points if one.seconds <= seconds] for seconds in self.times]
-        most = max(one.peak_bytes for one in self.archive.front)
-        mean = sum(min(peaks, default=most) for peaks in within) / len(within)
-        return mean / max(_held(self.graph), 1) * self.eager
+    def _over_times(self, figures: Sequence[tuple[int, float]]) -> float:
+        """What a front comes to over all times: mean bytes, as a share of those of eager's step."""
+        within = [[peak for peak, taken in figures if taken <= seconds] for seconds in self.times]
+        mean = sum(min(peaks, default=self.top) for peaks in within) / len(within)
+        return min(mean / max(self.top, 1), 1.0) * self.eager
+
+    def _save(self) -> None:
+        if self.save is not None:
+            self.save(Saved(self.unsplit, tuple(self.visits), self.archive.front))
+
+    @property
+    def _elapsed(self) -> float:
+        """Seconds of search: what compiling took on a new machine does not count."""
+        return time.monotonic() - self.began - self.excused
 
     @property
     def looked_at(self) -> int:
-        """States and plans of them that were looked at."""
-        return self.states + self.solver.states
+        """States that were sketched, and plans that were decoded."""
+        return self.states + self.clock.counts.get("sketch", 0)
 
-    def _tell(self, turn: int) -> None:
+    def _tell(self, planned: int) -> None:
         if self.progress is None:
             return
         best = self.archive.best(self.goal)
-        elapsed = time.monotonic() - self.began
-        share = turn / STATES if self.iterations is not None else elapsed / max(self.time_budget, 1e-9)
+        elapsed = self._elapsed
+        share = planned / self.most if self.iterations is not None else elapsed / max(self.time_budget, 1e-9)
         peak, seconds = (None, None) if best is None else (best.peak_bytes, best.seconds)
         self.progress(Progress(self.looked_at, elapsed, min(share, 1.0), peak, seconds))
+
+
+def _wide(tree: Tree, start: State) -> Iterator[State]:
+    """Yield the states that split all that can be along one axis: they reach furthest."""
+    for index, candidate in enumerate(tree.candidates):
+        if candidate.source not in FAR and index >= WIDEST:
+            continue
+        if any(_alike(candidate, other) for other in tree.candidates[:index]):
+            continue
+        possible = choices(candidate.length)
+        for parts in (n for n in WIDE if n in possible):
+            yield start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))
 
 
 def _alike(one: Candidate, other: Candidate) -> bool:
@@ -283,6 +315,9 @@ def optimize(
     iterations: int | None = None,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
+    workers: int = 1,
+    saved: Saved | None = None,
+    save: Callable[[Saved], None] | None = None,
 ) -> Found:
     """Find the best plan within the limits, with regions in parts where that pays.
 
@@ -296,6 +331,9 @@ def optimize(
         iterations: proposals of each search of one graph; the result then depends on the seed only.
         seed: of the random stream.
         progress: called after each state.
+        workers: processes that plan states side by side.
+        saved: an earlier search of the same to go on with.
+        save: given all that is known when the search ends.
 
     Raises:
         InfeasibleError: no plan within the limits was found.
@@ -304,7 +342,18 @@ def optimize(
     def known(one: Graph) -> Costs:
         return costs if one.digest == graph.digest else costs_of(one)
 
-    return Joint(graph, known, Goal(memory, latency), time_budget, iterations, seed, progress).run()
+    return Joint(
+        graph,
+        known,
+        Goal(memory, latency),
+        time_budget,
+        iterations,
+        seed,
+        progress,
+        workers=workers,
+        saved=saved,
+        save=save,
+    ).run()
 
 
 def optimize_front(
@@ -317,6 +366,7 @@ def optimize_front(
     iterations: int | None = None,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
+    workers: int = 1,
 ) -> tuple[Archive, int]:
     """Find the plans of least bytes at every time, in one search; return them, and how many were looked at.
 
@@ -329,12 +379,13 @@ def optimize_front(
         iterations: proposals of each search of one graph; the result then depends on the seed only.
         seed: of the random stream.
         progress: called after each state; a KeyboardInterrupt from it ends the search.
+        workers: processes that plan states side by side.
     """
 
     def known(one: Graph) -> Costs:
         return costs if one.digest == graph.digest else costs_of(one)
 
     goal = Goal(None, times[-1])
-    search = Joint(graph, known, goal, time_budget, iterations, seed, progress, tuple(times))
+    search = Joint(graph, known, goal, time_budget, iterations, seed, progress, tuple(times), workers=workers)
     archive = search.run_front()
     return archive, search.looked_at

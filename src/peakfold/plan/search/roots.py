@@ -1,13 +1,14 @@
 """What the search may split: regions of the fission tree, and the widest one along each great axis."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Plan
 from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.axes import anchor_of
-from peakfold.plan.fission.candidates import Candidate, candidates, hottest
+from peakfold.plan.fission.candidates import LEVELS, Candidate, candidates, hottest
 from peakfold.plan.fission.dims import Component, components
 from peakfold.plan.fission.stages import stages
 from peakfold.plan.fission.tree import Tree
@@ -25,19 +26,41 @@ FAR = frozenset({"widest", "stages", "alike"})
 """Sources of candidates that reach furthest in one move."""
 
 
-def tree_of(graph: Graph, costs: Costs) -> Tree:
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the tree comes from; others than the usual ones are for ablations.
+
+    Attributes:
+        levels: bands of scores in which dominators are looked for (algorithm 1's L).
+        tree: whether regions are looked for at all, beside the widest ones.
+        hot: whether they are looked for around what lives at the peak alone; else around everything.
+    """
+
+    levels: int = LEVELS
+    tree: bool = True
+    hot: bool = True
+
+
+def tree_of(graph: Graph, costs: Costs, roots: Roots | None = None) -> Tree:
     """Return the candidates for a prepared graph, by what lives at its peak, far reaching ones first."""
-    timeline = simulate(graph, costs, lower(graph, Plan(graph.digest)))
-    rows = timeline.hotspots[:1]
-    hot = {span.buffer.value for row in rows for span in timeline.alive(row)}
+    roots = roots or Roots()
+    hot = _hot(graph, costs) if roots.hot else set(graph.storages())
     axes = components(graph)
     found = {one.every: one for one in (*_widest(graph, hot, axes), *_in_stages(graph, hot, axes))}
-    grown = candidates(graph, hot, axes)
+    if not roots.tree:
+        return Tree(tuple(found.values()))
+    grown = candidates(graph, hot, axes, levels=roots.levels)
     alike = [one for one in grown if one.source == "alike"][:ALIKE]
     others = [one for one in grown if one.source != "alike"][: MOST - len(alike)]
     for one in (*others[:1], *alike, *others[1:]):
         found.setdefault(one.every, one)
     return Tree(tuple(found.values()))
+
+
+def _hot(graph: Graph, costs: Costs) -> set[Value]:
+    """Storages that live at the peak of the plan that drops nothing."""
+    timeline = simulate(graph, costs, lower(graph, Plan(graph.digest)))
+    return {span.buffer.value for row in timeline.hotspots[:1] for span in timeline.alive(row)}
 
 
 def _widest(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:

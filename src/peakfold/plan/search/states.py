@@ -2,12 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 
 from peakfold.plan.fission.tree import Parts
 from peakfold.plan.schedule.found import Point, front_of
 from peakfold.plan.schedule.goal import Goal
 
 
+@cache
 def word(index: int, parts: int) -> int:
     """Return the random word of one decision, the same in every run.
 

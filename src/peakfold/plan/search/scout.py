@@ -1,0 +1,174 @@
+"""Looks at thousands of states by their sketches, and says which are worth planning.
+
+States are expanded best first; what a planned state came to corrects the hopes of all that split the same
+candidates, so that others are tried next where the sketch promised too much.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from statistics import median
+
+from peakfold.plan.schedule.goal import Goal
+from peakfold.plan.search.clock import Clock
+from peakfold.plan.search.sketch import Estimate, Sketch
+from peakfold.plan.search.states import State
+
+OVER = 4.0
+"""Eager steps that a budget's worth of bytes above the budget costs."""
+
+MEASURES = 12
+"""Regions of which the graph of a part is made, at most, before states are taken: what is left is a guess."""
+
+Enabled = tuple[int, ...]
+
+
+def worth(goal: Goal, peak: float, seconds: float, eager: float, top: int) -> float:
+    """Return what a state is worth, in seconds; less is better.
+
+    Bytes above the budget, and time above its limit, cost a multiple of eager's step.
+
+    Args:
+        goal: what is asked.
+        peak: most bytes at once.
+        seconds: of a step.
+        eager: seconds of eager's step.
+        top: bytes of the plan that splits and drops nothing; what bytes are measured by where they are to
+        be least.
+    """
+    late = max(seconds / goal.seconds - 1, 0.0) if goal.latency else 0.0
+    penalty = OVER * eager * (1 + late) if late else 0.0
+    if goal.by_bytes:
+        return peak / max(top, 1) * eager + penalty
+    if goal.memory is not None and peak > goal.memory:
+        return OVER * eager * (1 + (peak - goal.memory) / max(goal.memory, 1)) + penalty
+    return seconds + penalty
+
+
+@dataclass
+class Scout:
+    """States that were looked at, and what they promise.
+
+    Attributes:
+        sketch: gives estimates.
+        goal: what is asked.
+        eager: seconds of the step that splits and drops nothing.
+        top: its peak in bytes.
+        times: seconds at which bytes are to be least, where a whole front is searched.
+        clock: told where the time goes.
+        seen: hashes of all states that were looked at.
+    """
+
+    sketch: Sketch
+    goal: Goal
+    eager: float
+    top: int
+    times: tuple[float, ...] = ()
+    clock: Clock = field(default_factory=Clock)
+    seen: set[int] = field(default_factory=set)
+    _open: list[tuple[float, int, State]] = field(default_factory=list)
+    _hopes: dict[int, tuple[float, State]] = field(default_factory=dict)
+    _taken: set[int] = field(default_factory=set)
+    _bias: dict[Enabled, float] = field(default_factory=dict)
+
+    @property
+    def states(self) -> int:
+        """Number of distinct states that were estimated."""
+        return self.clock.counts.get("sketch", 0)
+
+    def add(self, states: Iterable[State]) -> None:
+        """Look at states; those whose hash is known are left out."""
+        clock = self.clock
+        for state in states:
+            if state.code in self.seen:
+                clock.duplicates += 1
+                continue
+            self.seen.add(state.code)
+            began = time.perf_counter()
+            hope = self._hope(state)
+            clock.add("sketch", time.perf_counter() - began)
+            if hope is not None:
+                self._hopes[state.code] = (hope, state)
+                heappush(self._open, (hope, state.code, state))
+
+    def _hope(self, state: State) -> float | None:
+        """What a state promises; None where it cannot be split."""
+        if not self.times:
+            found = self.sketch.estimate(state.parts)
+            return None if found is None else self._worth(self.goal, found)
+        goals = [Goal(None, seconds) for seconds in self.times]
+        known = [(goal, self.sketch.estimate(state.parts, goal)) for goal in goals]
+        hopes = [self._worth(goal, found) for goal, found in known if found is not None]
+        return sum(min(hope, self.eager) for hope in hopes) / len(hopes) if hopes else None
+
+    def _worth(self, goal: Goal, found: Estimate) -> float:
+        return worth(goal, found.peak, found.seconds, self.eager, self.top)
+
+    def look(self, most: int) -> None:
+        """Expand the most promising states until so many more were estimated, or none is left."""
+        until = self.states + most
+        while self._open and self.states < until:
+            self.expand(heappop(self._open)[2])
+
+    def expand(self, state: State) -> None:
+        """Look at what is one move away from a state."""
+        began = time.perf_counter()
+        moves = [move.parts for move in self.sketch.tree.moves(state.parts)]
+        between = time.perf_counter()
+        after = [state.to(parts) for parts in moves]
+        self.clock.add("moves", between - began)
+        self.clock.add("hashing", time.perf_counter() - between, len(after))
+        self.add(after)
+
+    def take(self, count: int) -> list[State]:
+        """Return the most promising states not taken yet, no two of which split the same candidates.
+
+        Where seconds of their regions were guessed, their promises are looked at again.
+        """
+        found = self._ranked(count)
+        for _ in range(MEASURES):
+            guessed = [pair for one in found for pair in self.sketch.unmeasured(one.parts)]
+            if not guessed:
+                break
+            index = guessed[0][0]
+            with self.clock.at("measure"):
+                self.sketch.measure(*guessed[0])
+            for _, state in [kept for kept in self._hopes.values() if kept[1].parts[index] > 1]:
+                self._again(state)
+            found = self._ranked(count)
+        self._taken.update(state.code for state in found)
+        return found
+
+    def _ranked(self, count: int) -> list[State]:
+        usual = median(self._bias.values()) if self._bias else 1.0
+        ranked = sorted(
+            (hope * self._bias.get(_enabled(state), usual), code, state)
+            for code, (hope, state) in self._hopes.items()
+            if code not in self._taken
+        )
+        found: dict[Enabled, State] = {}
+        for _, _, state in ranked:
+            found.setdefault(_enabled(state), state)
+            if len(found) == count:
+                break
+        return list(found.values())
+
+    def _again(self, state: State) -> None:
+        """Estimate a state again, once more is known of its regions."""
+        hope = self._hope(state)
+        if hope is None:
+            del self._hopes[state.code]
+            return
+        self._hopes[state.code] = (hope, state)
+
+    def learn(self, state: State, value: float | None) -> None:
+        """Take in what a state came to when it was planned; None where it could not be split."""
+        hope = self._hopes[state.code][0]
+        came = OVER * OVER if value is None else value / max(hope, 1e-12)
+        key = _enabled(state)
+        self._bias[key] = came if key not in self._bias else min(self._bias[key], came)
+
+
+def _enabled(state: State) -> Enabled:
+    return tuple(index for index, parts in enumerate(state.parts) if parts > 1)
