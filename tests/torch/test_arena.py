@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import peakfold
 from peakfold.bridge.runtime import arena_native
-from peakfold.bridge.runtime.arena import Arena, Home, Memory
+from peakfold.bridge.runtime.arena import Arena, Home, Memory, Recorder
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError, UsageError
 from peakfold.ir.plan import Plan, Region
@@ -336,6 +336,51 @@ def test_a_compiler_that_fails_says_why(monkeypatch, tmp_path):
         arena_native.library(tmp_path)
     assert caught.value.what == "the C++ compiler fails"
     assert list(tmp_path.iterdir()) == []
+
+
+def on_another_thread(work):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_blocks_of_other_threads_are_recorded_and_served():
+    recorder, kept = Recorder(), []
+
+    def step(mark=None):
+        on_another_thread(lambda: torch.ones(4).add_(1))
+        kept.append(on_another_thread(lambda: torch.full((100,), 2.0)))
+        return ()
+
+    recorder.run(step)
+    assert (16 in recorder.beside, 400 in recorder.beside) == (True, True)
+    layout = lay_out(Trace((Request(64, 0, 1),), (), 2, recorder.beside))
+    assert layout.passing == layout.arena == layout.lower_bound >= 64 + 64 + 448
+    arena = Arena(layout)
+    arena.run(step)
+    assert (arena.use.elsewhere, arena.use.beside >= 2) == (0, True)
+    assert 0 <= kept[-1].data_ptr() - arena.memory.address < layout.arena
+    arena.run(step)
+    assert arena.use.elsewhere == 1
+    assert arena.use.elsewhere_bytes == 400
+    assert [tensor.unique().tolist() for tensor in kept] == [[2.0]] * 3
+
+
+def test_operators_on_several_threads_ask_nobody_else():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        of = Task.of(build("bert_sdpa", "tiny"))
+        program = program_of(of)
+        inside = replace(program, layout=best_layout(allocations(of, program)), in_arena=True)
+        step = make_step(of.clone(), inside)
+        for _ in range(3):
+            step(*of.batch)
+            assert (step.arena.use.elsewhere, step.arena.use.ordinary) == (0, 0)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_memory_lives_as_long_as_a_tensor_in_it():

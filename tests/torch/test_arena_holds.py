@@ -234,7 +234,7 @@ def test_arrays_that_may_not_be_written_are_copied_and_counted():
     assert (array == x.numpy()).all()
 
 
-def test_allocations_of_other_threads_are_counted_and_not_served():
+def test_unforeseen_allocations_of_other_threads_are_counted():
     step, _, x = fitted("arena:1MiB", verify=False)
     step(x)
     assert step.arena.use.elsewhere == 0

@@ -98,7 +98,7 @@ def allocations(task: Task, program: Program) -> Trace:
     with torch.random.fork_rng(devices=[]):
         for _ in range(WARMUP + 1):
             step(*args, **kwargs)
-    return recorded(recorder.events, nest.graph, nest.schedule)
+    return replace(recorded(recorder.events, nest.graph, nest.schedule), beside=recorder.beside)
 
 
 def reordered(program: Program, capacity: int, seed: int = 0) -> Plan | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from peakfold.plan.memory.layout import Layout
+from peakfold.plan.memory.lifetimes import SCRATCH
 from peakfold.plan.memory.pools import Replay, advice, compare
 
 
@@ -119,7 +120,7 @@ def arena_of(layout: Layout, *, budget: int | None = None, host_bytes: int = 0, 
         seconds=layout.seconds,
         advice=advice(layout.trace),
         steps=layout.trace.steps,
-        blocks=(*_held(layout), *_blocks(layout)),
+        blocks=(*_whole(layout), *_blocks(layout)),
         pools=tuple(_row(found, layout) for found in compare(layout.trace)),
     )
 
@@ -139,8 +140,11 @@ def _blocks(layout: Layout) -> tuple[ArenaBlock, ...]:
     )
 
 
-def _held(layout: Layout) -> Iterator[ArenaBlock]:
+def _whole(layout: Layout) -> Iterator[ArenaBlock]:
+    """Yield what has its place over the whole program: the caller's own tensors, blocks of other threads."""
     last = len(layout.trace.steps)
+    for size, offset in zip(layout.trace.beside, layout.beside, strict=True):
+        yield ArenaBlock("other threads", SCRATCH, size, offset, 0, last)
     for one in layout.held:
         yield ArenaBlock(one.name, one.kind, one.size, one.offset, 0, last)
 

@@ -1,9 +1,10 @@
 // Serves the allocations of a step from one arena: planned offsets, in program order.
 //
 // One allocator stands before torch's own on the CPU. On a thread that runs a step with an arena each
-// request is matched with the next planned one by its size, and gets the planned address; whatever does
-// not match, and every other thread, goes to torch's own allocator. A place is given out only while no
-// other live block overlaps it, so a wrong plan costs bytes, never a result.
+// request is matched with the next planned one by its size, and gets the planned address. Other threads,
+// such as those that operators run on, come in no order: for each block that they were seen to have at once
+// there is a slot beside the planned ones. Whatever does not match goes to torch's own allocator. A place is
+// given out only while no other live block overlaps it, so a wrong plan costs bytes, never a result.
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -121,18 +122,27 @@ void release(Memory* memory) {
 
 enum Kind : int64_t { ALLOCATE = 0, FREE = 1, MARK = 2 };
 
+// Blocks of one size that other threads had during a recording.
+struct Beside {
+  int64_t live = 0, most = 0, count = 0;
+};
+
 struct Recorder {
   std::mutex mutex;
   std::vector<int64_t> events;  // pairs (kind, size or index)
+  std::map<size_t, Beside> beside;
   int64_t count = 0;
   bool open = true;
 };
+
+constexpr int64_t kBeside = -1;  // the index of a block of another thread
 
 struct Recorded {
   c10::DeleterFnPtr deleter;
   void* context;
   Recorder* recorder;
   int64_t index;
+  size_t size;
 };
 
 std::mutex recorded_mutex;
@@ -146,11 +156,16 @@ struct Entry {
 
 struct Stats {
   int64_t requests = 0, served = 0, ordinary = 0, ordinary_bytes = 0, spares = 0, high_water = 0;
-  int64_t elsewhere = 0, elsewhere_bytes = 0;
+  int64_t elsewhere = 0, elsewhere_bytes = 0, beside = 0;
+};
+
+struct Slot {
+  size_t size, offset;
 };
 
 struct Plan {
   std::vector<Entry> entries;
+  std::vector<Slot> beside;  // for other threads, in the arena
   Memory* arena = nullptr;
   Memory* kept = nullptr;  // where blocks that outlive the step lie
   int64_t kept_start = 0;  // where those would begin in the arena, if they lie elsewhere
@@ -162,8 +177,14 @@ struct Plan {
   std::vector<int64_t> unmatched;  // pairs (cursor, size)
 };
 
-// Allocations of threads that run no step, counted only while some thread runs one.
-std::atomic<int64_t> steps_running{0}, elsewhere{0}, elsewhere_bytes{0};
+// Allocations of threads that run no step, while some thread runs or records one.
+struct Others {
+  std::mutex mutex;
+  std::vector<Plan*> plans;      // that run
+  Recorder* recorder = nullptr;  // that is open
+  std::atomic<int64_t> watching{0};
+  int64_t count = 0, bytes = 0;  // that went to torch's allocator
+} others;
 
 thread_local Plan* running = nullptr;
 thread_local Recorder* recording = nullptr;
@@ -197,7 +218,10 @@ bool give_back_recorded(void* pointer) {
     recorded.erase(at);
     if (entry.recorder) {
       std::lock_guard<std::mutex> events(entry.recorder->mutex);
-      if (entry.recorder->open) entry.recorder->events.insert(entry.recorder->events.end(), {FREE, entry.index});
+      if (entry.index == kBeside)
+        --entry.recorder->beside[entry.size].live;
+      else if (entry.recorder->open)
+        entry.recorder->events.insert(entry.recorder->events.end(), {FREE, entry.index});
     }
   }
   entry.deleter(entry.context);
@@ -219,18 +243,22 @@ void delete_block(void* pointer) {
   if (!give_back_recorded(pointer)) base->raw_deleter()(pointer);
 }
 
-c10::DataPtr record(size_t size) {
+c10::DataPtr remembered(Recorder* recorder, size_t size, int64_t index) {
   c10::DataPtr block = base->allocate(size);
   void* pointer = block.get();
-  Recorded entry{block.get_deleter(), block.get_context(), recording, recording->count++};
+  Recorded entry{block.get_deleter(), block.get_context(), recorder, index, size};
   block.release_context();
+  std::lock_guard<std::mutex> lock(recorded_mutex);
+  recorded[pointer] = entry;
+  return wrapped(pointer);
+}
+
+c10::DataPtr record(size_t size) {
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
     recording->events.insert(recording->events.end(), {ALLOCATE, static_cast<int64_t>(size)});
   }
-  std::lock_guard<std::mutex> lock(recorded_mutex);
-  recorded[pointer] = entry;
-  return wrapped(pointer);
+  return remembered(recording, size, recording->count++);
 }
 
 // The planned request that this one is: the next, or one soon after it where the last had no match; else -1.
@@ -277,11 +305,27 @@ c10::DataPtr serve(Plan& plan, size_t size) {
   return taken ? wrapped(memory->start() + entry.offset) : spare(plan, entry, size);
 }
 
-c10::DataPtr outside(size_t size) {
-  if (size && steps_running.load(std::memory_order_relaxed)) {
-    elsewhere.fetch_add(1, std::memory_order_relaxed);
-    elsewhere_bytes.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed);
+c10::DataPtr beside(Recorder* recorder, size_t size) {
+  {
+    std::lock_guard<std::mutex> lock(recorder->mutex);
+    Beside& seen = recorder->beside[size];
+    ++seen.count;
+    seen.most = std::max(seen.most, ++seen.live);
   }
+  return remembered(recorder, size, kBeside);
+}
+
+c10::DataPtr outside(size_t size) {
+  if (!size || !others.watching.load(std::memory_order_relaxed)) return base->allocate(size);
+  std::lock_guard<std::mutex> lock(others.mutex);
+  if (others.recorder) return beside(others.recorder, size);
+  for (Plan* plan : others.plans)
+    for (const Slot& slot : plan->beside)
+      if (size <= slot.size && plan->arena->take(slot.offset, slot.offset + size)) {
+        ++plan->stats.beside;
+        return wrapped(plan->arena->start() + slot.offset);
+      }
+  if (!others.plans.empty()) ++others.count, others.bytes += static_cast<int64_t>(size);
   return base->allocate(size);
 }
 
@@ -327,6 +371,11 @@ void* arena_plan(void* arena, void* kept, int64_t count, const int64_t* sizes, c
   return plan;
 }
 
+// Add a slot for blocks of other threads.
+void arena_plan_beside(void* handle, int64_t size, int64_t offset) {
+  static_cast<Plan*>(handle)->beside.push_back({static_cast<size_t>(size), static_cast<size_t>(offset)});
+}
+
 void arena_plan_release(void* handle) {
   auto* plan = static_cast<Plan*>(handle);
   for (Entry& entry : plan->entries)
@@ -340,9 +389,13 @@ void arena_begin(void* handle, int poison) {
   plan->cursor = 0;
   plan->lost = false;
   plan->stats = Stats{};
-  plan->stats.elsewhere = -elsewhere.load();
-  plan->stats.elsewhere_bytes = -elsewhere_bytes.load();
-  ++steps_running;
+  {
+    std::lock_guard<std::mutex> lock(others.mutex);
+    plan->stats.elsewhere = -others.count;
+    plan->stats.elsewhere_bytes = -others.bytes;
+    others.plans.push_back(plan);
+    ++others.watching;
+  }
   plan->unmatched.clear();
   plan->poison = poison != 0;
   plan->outer = running;
@@ -357,13 +410,17 @@ void arena_begin(void* handle, int poison) {
   std::memset(plan->arena->start() + at, kPoison, plan->arena->size - at);
 }
 
-// End the step; fills eight numbers: requests, served, ordinary, bytes of these, spares, the highest byte,
-// allocations of other threads meanwhile, bytes of these.
+// End the step; fills nine numbers: requests, served, ordinary, bytes of these, spares, the highest byte,
+// allocations of other threads that torch's allocator served meanwhile, bytes of these, those in slots.
 void arena_end(int64_t* stats) {
   if (!running) return;
-  --steps_running;
-  running->stats.elsewhere += elsewhere.load();
-  running->stats.elsewhere_bytes += elsewhere_bytes.load();
+  {
+    std::lock_guard<std::mutex> lock(others.mutex);
+    running->stats.elsewhere += others.count;
+    running->stats.elsewhere_bytes += others.bytes;
+    others.plans.erase(std::find(others.plans.begin(), others.plans.end(), running));
+    --others.watching;
+  }
   std::memcpy(stats, &running->stats, sizeof(Stats));
   running = running->outer;
 }
@@ -376,7 +433,13 @@ int64_t arena_unmatched(void* handle, int64_t* pairs, int64_t room) {
   return count;
 }
 
-void* arena_record_begin() { return recording = new Recorder; }
+void* arena_record_begin() {
+  recording = new Recorder;
+  std::lock_guard<std::mutex> lock(others.mutex);
+  others.recorder = recording;
+  ++others.watching;
+  return recording;
+}
 
 void arena_mark() {
   if (recording) recording->events.insert(recording->events.end(), {MARK, 0});
@@ -386,9 +449,27 @@ void arena_mark() {
 int64_t arena_record_end(void* handle) {
   auto* recorder = static_cast<Recorder*>(handle);
   recording = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(others.mutex);
+    others.recorder = nullptr;
+    --others.watching;
+  }
   std::lock_guard<std::mutex> lock(recorder->mutex);
   recorder->open = false;
   return static_cast<int64_t>(recorder->events.size()) / 2;
+}
+
+// What other threads had during a recording: at most ``room`` rows (size, most at once, count); returns how many.
+int64_t arena_record_beside(void* handle, int64_t* rows, int64_t room) {
+  auto* recorder = static_cast<Recorder*>(handle);
+  std::lock_guard<std::mutex> lock(recorder->mutex);
+  int64_t count = 0;
+  for (auto& [size, seen] : recorder->beside) {
+    if (count == room) break;
+    int64_t row[] = {static_cast<int64_t>(size), seen.most, seen.count};
+    std::copy_n(row, 3, rows + 3 * count++);
+  }
+  return count;
 }
 
 void arena_record_take(void* handle, int64_t* pairs) {

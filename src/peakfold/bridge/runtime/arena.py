@@ -8,7 +8,7 @@ import ctypes
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,9 @@ from peakfold.errors import UsageError
 from peakfold.plan.memory.layout import Held, Layout
 
 NAMED = 32
+NUMBERS = 9
+SIZES = 4096
+"""Of blocks of other threads that are told apart at most."""
 
 Results = tuple[torch.Tensor, ...]
 
@@ -34,8 +37,9 @@ class Use:
         spares: new places for results of which the caller still held an earlier one.
         high_water: the highest byte of the arena that was used.
         named: the first requests that were not as planned, in words.
-        elsewhere: allocations of other threads meanwhile, by torch's own allocator: they are not planned.
+        elsewhere: allocations of other threads meanwhile that torch's own allocator served.
         elsewhere_bytes: bytes of these.
+        beside: allocations of other threads that the arena served.
         copies: tensors that were copied into the arena before the step.
         copied_bytes: bytes of these.
     """
@@ -49,6 +53,7 @@ class Use:
     named: tuple[str, ...] = ()
     elsewhere: int = 0
     elsewhere_bytes: int = 0
+    beside: int = 0
     copies: int = 0
     copied_bytes: int = 0
 
@@ -109,7 +114,7 @@ class Arena:
 
     def run(self, step: Callable[[], Results]) -> Results:
         """Run a step with its allocations in the arena."""
-        library, stats = native(), (ctypes.c_int64 * 8)()
+        library, stats = native(), (ctypes.c_int64 * NUMBERS)()
         with self.memory.lock:
             library.begin(self._handle, self.poison)
             try:
@@ -120,9 +125,10 @@ class Arena:
 
     def _use(self, library: Native, stats: list[int]) -> Use:
         named = self._named(library) if stats[2] else ()
-        requests, served, ordinary, ordinary_bytes, spares, high_water, elsewhere, elsewhere_bytes = stats
+        requests, served, ordinary, ordinary_bytes, spares, high_water, *others = stats
+        elsewhere, elsewhere_bytes, beside = others
         ours = (requests, served, ordinary, ordinary_bytes, spares, high_water)
-        return Use(*ours, named, elsewhere, elsewhere_bytes)
+        return Use(*ours, named, elsewhere, elsewhere_bytes, beside)
 
     def _named(self, library: Native) -> tuple[str, ...]:
         pairs = (ctypes.c_int64 * (2 * NAMED))()
@@ -144,7 +150,7 @@ class Places:
         sizes = (ctypes.c_int64 * count)(*(one.size for one in self._held))
         offsets = (ctypes.c_int64 * count)(*(one.offset - self._arena.kept_start for one in self._held))
         plan = library.plan(memory.handle, memory.handle, count, sizes, offsets, (ctypes.c_int8 * count)(), 0)
-        stats = (ctypes.c_int64 * 8)()
+        stats = (ctypes.c_int64 * NUMBERS)()
         library.begin(plan, 0)
         try:
             return [torch.empty(one.size, dtype=torch.uint8) for one in self._held]
@@ -158,10 +164,12 @@ class Recorder:
 
     Attributes:
         events: pairs of the last run, as `peakfold.plan.memory.lifetimes.recorded` reads them.
+        beside: sizes of the blocks that other threads may have at once meanwhile.
     """
 
     def __init__(self) -> None:
         self.events: list[tuple[int, int]] = []
+        self.beside: tuple[int, ...] = ()
 
     def run(self, step: Callable[[Callable[[], None]], Results]) -> Results:
         """Run a step, which is given the function that marks the end of a part of it."""
@@ -172,6 +180,7 @@ class Recorder:
         finally:
             count = int(library.record_end(handle))
             pairs = (ctypes.c_int64 * (2 * count))()
+            self.beside = tuple(_beside(library, handle))
             library.record_take(handle, pairs)
             self.events = list(zip(pairs[::2], pairs[1::2], strict=True))
 
@@ -227,6 +236,14 @@ class Home:
         return arena
 
 
+def _beside(library: Native, recording: int) -> Iterator[int]:
+    """Yield a size for each block that other threads may have at once: as they had, or one a thread."""
+    rows = (ctypes.c_int64 * (3 * SIZES))()
+    for i in range(int(library.record_beside(recording, rows, SIZES))):
+        size, most, count = rows[3 * i : 3 * i + 3]
+        yield from [size] * min(count, max(most, torch.get_num_threads()))
+
+
 def _plan(library: Native, layout: Layout, memory: Memory, kept: Memory, start: int) -> int:
     requests = layout.trace.requests
     count = len(requests)
@@ -237,7 +254,10 @@ def _plan(library: Native, layout: Layout, memory: Memory, kept: Memory, start: 
         for offset, request in zip(layout.offsets, requests, strict=True)
     )
     offsets = (ctypes.c_int64 * count)(*places)
-    return int(library.plan(memory.handle, kept.handle, count, sizes, offsets, outlives, start))
+    plan = int(library.plan(memory.handle, kept.handle, count, sizes, offsets, outlives, start))
+    for size, place in zip(layout.trace.beside, layout.beside, strict=True):
+        library.plan_beside(plan, size, place)
+    return plan
 
 
 def _words(layout: Layout, place: int, size: int) -> str:

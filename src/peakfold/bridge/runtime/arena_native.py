@@ -36,6 +36,7 @@ class Native:
         self.plan = _function(
             library.arena_plan, handle, handle, handle, integer, numbers, numbers, flags, integer
         )
+        self.plan_beside = _function(library.arena_plan_beside, None, handle, integer, integer)
         self.plan_release = _function(library.arena_plan_release, None, handle)
         self.begin = _function(library.arena_begin, None, handle, ctypes.c_int)
         self.end = _function(library.arena_end, None, numbers)
@@ -43,6 +44,7 @@ class Native:
         self.record_begin = _function(library.arena_record_begin, handle)
         self.mark = _function(library.arena_mark, None)
         self.record_end = _function(library.arena_record_end, integer, handle)
+        self.record_beside = _function(library.arena_record_beside, integer, handle, numbers, integer)
         self.record_take = _function(library.arena_record_take, None, handle, numbers)
         library.arena_install()
 

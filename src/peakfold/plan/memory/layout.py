@@ -54,6 +54,7 @@ class Layout:
         status: as of a `Placement`.
         seconds: what planning took.
         held: tensors of the caller that lie in the arena too.
+        beside: bytes from the start of the arena, by block of other threads.
     """
 
     trace: Trace
@@ -64,6 +65,7 @@ class Layout:
     status: Status
     seconds: float
     held: tuple[Held, ...] = ()
+    beside: tuple[int, ...] = ()
 
     @property
     def own(self) -> int:
@@ -110,7 +112,7 @@ def lay_out(trace: Trace, capacity: int | None = None, time_budget: float = SECO
     problem = trace.problem()
     if problem is None:
         return _layout(trace, Placement((), 0, 0, "optimal", 0.0))
-    room = None if capacity is None else capacity - trace.kept_bytes
+    room = None if capacity is None else capacity - trace.kept_bytes - trace.beside_bytes
     return _layout(trace, plan(problem, room, time_budget, seed))
 
 
@@ -140,6 +142,7 @@ def relaid(layout: Layout, trace: Trace, held: Sequence[Held] = ()) -> Layout | 
         trace: of the smaller one.
         held: what the smaller one holds.
     """
+    trace = replace(trace, beside=layout.trace.beside)
     rooms = {one.name: one for one in layout.held}
     if any(one.name not in rooms or one.room > rooms[one.name].room for one in held):
         return None
@@ -200,13 +203,15 @@ def placed(layout: Layout) -> Problem | None:
 
 def _layout(trace: Trace, placement: Placement) -> Layout:
     offsets = dict(zip(trace.passing, placement.offsets, strict=True))
-    top = placement.arena
+    *beside, passing = accumulate((aligned(size) for size in trace.beside), initial=placement.arena)
+    top = passing
     for i in trace.kept:
         offsets[i] = top
         top += trace.requests[i].room
-    bound = placement.lower_bound + trace.kept_bytes
+    bound = placement.lower_bound + trace.beside_bytes + trace.kept_bytes
     every = tuple(offsets[i] for i in range(len(trace.requests)))
-    return Layout(trace, every, placement.arena, top, bound, placement.status, placement.seconds)
+    seconds = placement.seconds
+    return Layout(trace, every, passing, top, bound, placement.status, seconds, beside=tuple(beside))
 
 
 def _keys(requests: Iterable[Request]) -> list[tuple[int, int]]:

@@ -46,11 +46,18 @@ class Trace:
         requests: by the time at which they are born.
         steps: names of the steps of the program.
         length: one after the last time.
+        beside: sizes of blocks that other threads may have at any time meanwhile.
     """
 
     requests: tuple[Request, ...]
     steps: tuple[str, ...] = ()
     length: int = 0
+    beside: tuple[int, ...] = ()
+
+    @property
+    def beside_bytes(self) -> int:
+        """Bytes for blocks of other threads."""
+        return sum(aligned(size) for size in self.beside)
 
     @cached_property
     def passing(self) -> tuple[int, ...]:
@@ -69,12 +76,12 @@ class Trace:
 
     @cached_property
     def lower_bound(self) -> int:
-        """Bytes that no arena is smaller than: the most that lives at once, and what is kept."""
+        """Bytes that no arena is smaller than: the most that lives at once, what is kept, other threads."""
         live = most = 0
         for _, change in self._changes():
             live += change
             most = max(most, live)
-        return most + self.kept_bytes
+        return most + self.beside_bytes + self.kept_bytes
 
     def problem(self) -> Problem | None:
         """Return what is to be placed of what passes, in the order of `passing`; None where nothing does.
