@@ -27,8 +27,10 @@ from benchmarks import budgets as budgets_
 from benchmarks import captures, tables
 from benchmarks import demo as demo_
 from benchmarks import equality as equality_
+from benchmarks import faults as faults_
 from benchmarks import offloading as offloading_
 from benchmarks import overhead as overhead_
+from benchmarks import random_plans as random_plans_
 from benchmarks.case import Row, here, quiet
 from benchmarks.simulations import rate
 from peakfold.bench.observe import message
@@ -149,6 +151,40 @@ def equality(
         for row in _each(workloads, equality_.equality, size, optimizer, steps, time_budget)
     ]
     _write("equality", json, rows)
+
+
+@app.command()
+def plans(
+    workloads: WorkloadsOf = ALL,
+    optimizers: str = "adamw,momentum",
+    count: int = 63,
+    seed: int = 0,
+    json: JsonOf = "-",
+) -> None:
+    """Random plans of workloads of size tiny, in float64: how many compute something else."""
+    rows = [
+        row
+        for optimizer in optimizers.split(",")
+        for row in _each(workloads, random_plans_.plans, optimizer, count, seed)
+    ]
+    _write("plans", json, rows)
+
+
+@app.command()
+def faults(
+    workloads: WorkloadsOf = ALL,
+    optimizers: str = "adamw,momentum",
+    count: int = 4,
+    seed: int = 0,
+    json: JsonOf = "-",
+) -> None:
+    """Programs of workloads of size tiny with one fault each: how many the comparison tells."""
+    rows = [
+        row
+        for optimizer in optimizers.split(",")
+        for row in _each(workloads, faults_.faults, optimizer, count, seed)
+    ]
+    _write("faults", json, rows)
 
 
 @app.command()
