@@ -141,6 +141,19 @@ def show_command(name: Annotated[str, typer.Argument(metavar="NAME", help="A rul
         _say(streams.tables.print, line)
 
 
+@app.command("page")
+def page_command(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the page goes.")],
+) -> None:
+    """Write the rule book as Markdown, with counterexamples for what its conditions exclude."""
+    from peakfold.graph.substitution.page import page
+
+    streams = Output()
+    text_of_page = page(lambda name: _say(streams.progress.print, name))
+    write_files(output.parent, {output.name: text_of_page.encode()})
+    _say(streams.tables.print, f"the rule book was written to {output}")
+
+
 def _all() -> tuple["Rule", ...]:
     from peakfold.graph.substitution.book import book, derived, taso
 

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import gcd
 
+UNKNOWN = "@"
+"""How the symbol of a place starts that an unknown function gives; such places are at least 0."""
+
 
 class IllegalShape(Exception):
     """An operator does not take operands of these shapes."""
@@ -138,7 +141,7 @@ class Solver:
         for name in reversed(simple):
             factor = dict(rest.terms)[name]
             answer = (rest - symbol(name).times(factor)).times(-factor)
-            if self.is_at_least(answer, self.least.get(name, 1)):
+            if self.is_at_least(answer, self._least(name)):
                 break
         values = {name: answer}
         self.values = {known: form.replace(values) for known, form in self.values.items()} | values
@@ -156,12 +159,15 @@ class Solver:
             raise IllegalShape(f"{dim} is less than {least}")
         if len(found.terms) == 1 and found.terms[0][1] == 1:
             name = found.terms[0][0]
-            rise = least - found.const - self.least.get(name, 1)
-            self._solve_for(name, self.fresh(self.least.get(name, 1)) + rise)
+            rise = least - found.const - self._least(name)
+            self._solve_for(name, self.fresh(self._least(name)) + rise)
 
     def _solve_for(self, name: str, answer: Dim) -> None:
         values = {name: answer}
         self.values = {known: form.replace(values) for known, form in self.values.items()} | values
+
+    def _least(self, name: str) -> int:
+        return self.least.get(name, 0 if name.startswith(UNKNOWN) else 1)
 
     def is_at_least(self, dim: Dim, least: int) -> bool:
         """Return whether a form is surely at least a number."""
@@ -169,5 +175,5 @@ class Solver:
         for name, factor in dim.terms:
             if factor < 0:
                 return False
-            total += factor * self.least.get(name, 1)
+            total += factor * self._least(name)
         return total >= least

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from peakfold.graph.substitution.kernel import MOST, applied, compiled, mixed
+from peakfold.graph.substitution.kernel import MOST, compiled, mixed
+from peakfold.graph.substitution.tensors import applied
 
 if TYPE_CHECKING:
     import numpy.typing as npt

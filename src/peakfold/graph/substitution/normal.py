@@ -7,26 +7,31 @@ an inverse, ``relu`` is a maximum with 0, and maxima of maxima are one maximum.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product as tuples
-from math import gcd
 from typing import Final
 
 from peakfold.graph.rule import Apply, Term, Var
 from peakfold.graph.substitution.dims import Dim, symbol
+from peakfold.graph.substitution.functions import (
+    alone,
+    exponential,
+    inverse,
+    logarithm,
+    maximum,
+    rectified,
+    tangent,
+)
+from peakfold.graph.substitution.places import Places
 from peakfold.graph.substitution.polynomials import (
     Element,
-    Function,
     Guards,
     Known,
-    Mono,
-    Places,
     Poly,
     Read,
-    multiplied,
-    number,
     of_factor,
+    opaque,
     size_poly,
 )
 from peakfold.graph.substitution.shapes import Typing, parts_axis
@@ -166,14 +171,14 @@ def _sum(of: Normalizer, term: Apply, index: Index) -> Poly:
 
 def _mean(of: Normalizer, term: Apply, index: Index) -> Poly:
     size = size_poly(of.typing.shape(term.args[0])[term.attr("axis")])
-    return of.places.times(_sum(of, term, index), inverse(of, size))
+    return of.places.times(_sum(of, term, index), inverse(size))
 
 
 def _conv(of: Normalizer, term: Apply, index: Index) -> Poly:
     x, w = (of.typing.shape(arg) for arg in term.args)
     names, (channel, *places) = of.bound(1 + len(x) - 2)
     stride, dilation = term.attr("stride", 1), term.attr("dilation", 1)
-    first = channel if x[1] == w[1] else channel + of.places.opaque("group", (index[1], w[0], x[1], w[1]))
+    first = channel if x[1] == w[1] else channel + opaque("group", (index[1], w[0], x[1], w[1]))
     spatial = tuple(
         at.times(stride) + place.times(dilation) - half(size).times(dilation)
         for at, place, size in zip(index[2:], places, w[2:], strict=True)
@@ -217,7 +222,7 @@ def _softmax(of: Normalizer, term: Apply, index: Index) -> Poly:
 def _gather_place(of: Normalizer, term: Apply, index: Index) -> tuple[Index, Guards]:
     axis, name = term.attr("axis"), str(term.args[1])
     place = index[axis]
-    read = of.places.opaque("entry " + name, (place,))
+    read = opaque("entry " + name, (place,))
     size = of.typing.shape(term)[axis]
     return _at(index, axis, read), frozenset({place, size - 1 - place})
 
@@ -294,207 +299,13 @@ def _gather(of: Normalizer, term: Apply, index: Index) -> Poly:
     return of.value(term.args[0], place).guarded(guards)
 
 
-def exponential(of: Normalizer, poly: Poly) -> Poly:
-    """Return exp of a polynomial: a product over its monomials."""
-    total = number(1)
-    for mono, factor in poly.monos.items():
-        base = Function("exp", (Element((), frozenset(), Poly({mono: Fraction(1)})),))
-        total = of.places.times(total, Poly({Mono(((base, factor),)): Fraction(1)}))
-    return total
-
-
-def inverse(of: Normalizer, poly: Poly) -> Poly:
-    """Return 1 over a polynomial: factor by factor where it is a monomial, else what all share first."""
-    single = poly.single()
-    if single is not None and not single[0].bound and not single[0].guards:
-        mono, factor = single
-        return Poly({Mono(tuple((f, -e) for f, e in mono.factors)): 1 / factor})
-    if not poly.monos:
-        return of_factor(Function("inv", (Element((), frozenset(), poly),)))
-    shared, rest, content = _shared(poly, positive_only=False)
-    base = Function("inv", (Element((), frozenset(), rest.times(1 / content)),))
-    outer = Mono(tuple((f, -e) for f, e in shared.factors))
-    return Poly({multiplied(outer, Mono(((base, Fraction(1)),))): 1 / content})
-
-
-def _shared(poly: Poly, positive_only: bool) -> tuple[Mono, Poly, Fraction]:
-    """Return the factors that all monomials share, the rest, and the factor of its first monomial."""
-    monos = list(poly.monos)
-    common = {f.key: (f, e) for f, e in monos[0].factors if _is_free(f.key, monos[0].bound)}
-    for mono in monos[1:]:
-        powers = {f.key: e for f, e in mono.factors if _is_free(f.key, mono.bound)}
-        common = {key: (f, min(e, powers[key])) for key, (f, e) in common.items() if key in powers}
-    kept = [(f, e) for f, e in common.values() if not positive_only or _is_positive(f)]
-    shared = Mono(tuple(sorted(kept, key=lambda pair: pair[0].key)))
-    divisor = Mono(tuple((f, -e) for f, e in shared.factors))
-    rest = Poly({multiplied(mono, divisor): c for mono, c in poly.monos.items()})
-    first = min(rest.keyed)
-    return shared, rest, rest.keyed[first]
-
-
-def _is_free(key: str, bound: tuple[str, ...]) -> bool:
-    return not any(name in key for name in bound)
-
-
-def _is_positive(factor: object) -> bool:
-    if isinstance(factor, Known):
-        return factor.positive
-    return isinstance(factor, Function) and factor.name == "exp"
-
-
-def _is_nonnegative(poly: Poly) -> bool:
-    return all(c > 0 and all(_nonnegative(f, e) for f, e in m.factors) for m, c in poly.monos.items())
-
-
-def _nonnegative(factor: object, exponent: Fraction) -> bool:
-    if _is_positive(factor) or exponent % 2 == 0:
-        return True
-    if not isinstance(factor, Function):
-        return False
-    if factor.name == "inv":
-        return _is_nonnegative(factor.elements[0].of)
-    return factor.name == "max" and any(not e.bound and not e.of.monos for e in factor.elements)
-
-
-def maximum(of: Normalizer, elements: list[Element]) -> Poly:
-    """Return the maximum of elements: flat, without what all share, without what another exceeds."""
-    flat = _flat(of, elements)
-    unique = list({Function("max", (e,)).key: e for e in flat}.values())
-    kept = [e for e in unique if not any(_exceeds(other, e) for other in unique if other is not e)]
-    if len(kept) == 1 and not kept[0].bound:
-        return kept[0].of
-    if len(kept) == 2 and not any(e.bound or e.guards for e in kept):
-        for zero, other in (kept, reversed(kept)):
-            if not zero.of.monos:
-                return _rectified(of, other.of)
-    common = _common(kept)
-    rest = [replace(e, of=e.of + common.times(Fraction(-1))) for e in kept]
-    return common + _scaled(of, rest)
-
-
-def _rectified(of: Normalizer, poly: Poly) -> Poly:
-    """Return max(0, a), as a + max(0, -a) if a starts with a negative factor."""
-    negative = poly.keyed[min(poly.keyed)] < 0
-    inner = poly.times(Fraction(-1)) if negative else poly
-    outer = poly if negative else Poly()
-    return outer + _scaled(of, [Element((), frozenset(), Poly()), Element((), frozenset(), inner)])
-
-
-def _flat(of: Normalizer, elements: list[Element]) -> list[Element]:
-    found = []
-    for element in elements:
-        used = {name for name in element.bound if _reads_place(element.of, name)}
-        if element.bound and not used:
-            element = Element((), frozenset(), element.of)
-        single = element.of.single()
-        inner = (
-            single and single[1] == 1 and not single[0].bound and not single[0].guards and single[0].factors
-        )
-        if inner and len(inner) == 1 and inner[0][1] == 1:
-            factor = inner[0][0]
-            if isinstance(factor, Function) and factor.name == "max":
-                joined = [
-                    Element(element.bound + e.bound, element.guards | e.guards, e.of) for e in factor.elements
-                ]
-                found += _flat(of, joined)
-                continue
-        found.append(element)
-    return found
-
-
-def _reads_place(poly: Poly, name: str) -> bool:
-    return any(name in mono.key for mono in poly.monos)
-
-
-def _exceeds(a: Element, b: Element) -> bool:
-    if a.bound or b.bound or a.guards or b.guards:
-        return False
-    difference = a.of + b.of.times(Fraction(-1))
-    return bool(difference.monos) and _is_nonnegative(difference)
-
-
-def _common(elements: list[Element]) -> Poly:
-    """Return the monomials that all elements have, free of their bound places."""
-    total = Poly()
-    for mono, factor in elements[0].of.monos.items():
-        if all(e.of.keyed.get(mono.key) == factor and _is_free(mono.key, e.bound) for e in elements):
-            total += Poly({mono: factor})
-    return total
-
-
-def _scaled(of: Normalizer, elements: list[Element]) -> Poly:
-    """Return the maximum with positive factors that all elements share outside of it."""
-    whole = [(m, c, e) for e in elements for m, c in e.of.monos.items()]
-    if not whole:
-        return Poly()
-    names = tuple(name for e in elements for name in e.bound)
-    together = Poly({m: c for m, c, _ in whole})
-    shared, _, _ = _shared(together, positive_only=True)
-    shared = replace(shared, factors=tuple(p for p in shared.factors if _is_free(p[0].key, names)))
-    factors = [c for _, c, _ in whole]
-    content = Fraction(gcd(*(abs(c.numerator) for c in factors)), 1)
-    denominator = max(c.denominator for c in factors)
-    content /= denominator
-    divisor = Mono(tuple((f, -e) for f, e in shared.factors))
-    inner = tuple(
-        replace(e, of=Poly({multiplied(m, divisor): c / content for m, c in e.of.monos.items()}))
-        for e in elements
-    )
-    return Poly({multiplied(shared, Mono(((Function("max", inner), Fraction(1)),))): content})
-
-
-def apart(of: Normalizer, poly: Poly) -> list[Poly]:
-    """Return the parts of a polynomial of which at most one is not 0 at any place."""
-    parts: list[list[tuple[Mono, Fraction]]] = []
-    for mono, factor in poly.monos.items():
-        near = [part for part in parts if any(not _exclude(of, mono, other) for other, _ in part)]
-        parts = [part for part in parts if not any(part is other for other in near)]
-        parts.append([pair for part in near for pair in part] + [(mono, factor)])
-    return [Poly(dict(part)) for part in parts]
-
-
-def _exclude(of: Normalizer, a: Mono, b: Mono) -> bool:
-    return any(of.places.is_never(guard, b.support) for guard in a.support)
-
-
-def _case_relu(of: Normalizer, term: Apply, index: Index, poly: Poly) -> Poly:
-    total = Poly()
-    for part in apart(of, poly):
-        total += maximum(of, [Element((), frozenset(), Poly()), Element((), frozenset(), part)])
-    return total
-
-
-def _case_maximum(of: Normalizer, term: Apply, index: Index, a: Poly, b: Poly) -> Poly:
-    return maximum(of, [Element((), frozenset(), a), Element((), frozenset(), b)])
-
-
-def _case_log(of: Normalizer, term: Apply, index: Index, poly: Poly) -> Poly:
-    single = poly.single()
-    if single and single[1] == 1 and not single[0].bound and not single[0].guards:
-        factors = single[0].factors
-        if factors and all(isinstance(f, Function) and f.name == "exp" for f, _ in factors):
-            total = Poly()
-            for f, e in factors:
-                assert isinstance(f, Function)
-                total += f.elements[0].of.times(e)
-            return total
-    return of_factor(Function("log", (Element((), frozenset(), poly),)))
-
-
-def _case_tanh(of: Normalizer, term: Apply, index: Index, poly: Poly) -> Poly:
-    total = Poly()
-    for part in apart(of, poly):
-        total += of_factor(Function("tanh", (Element((), frozenset(), part),)))
-    return total
-
-
 def _over(of: Normalizer, term: Apply, index: Index) -> Poly:
     axis = term.attr("axis")
     names, (k,) = of.bound(1)
     size = of.typing.shape(term.args[0])[axis]
     guards = frozenset({k, size - 1 - k})
     elements = _elements(of, term.args[0], _at(index, axis, k), names, guards)
-    found = maximum(of, elements)
+    found = maximum(elements)
     return found.guarded(of.inside(term, index))
 
 
@@ -522,7 +333,7 @@ def _maxpool(of: Normalizer, term: Apply, index: Index) -> Poly:
     names, place, guards = _window(of, term, index)
     guards |= of.inside(term.args[0], place) - of.inside(term, index)
     guards = frozenset(g for g in guards if set(g.symbols) & set(names))
-    found = maximum(of, _elements(of, term.args[0], place, names, guards))
+    found = maximum(_elements(of, term.args[0], place, names, guards))
     return found.guarded(of.inside(term, index))
 
 
@@ -540,13 +351,13 @@ _MOVES: Final[Mapping[str, Callable[[Normalizer, Apply, Index], Moves]]] = {
     "gather": _move_gather,
 }
 _CASES: Final[Mapping[str, Callable[..., Poly]]] = {
-    "relu": _case_relu,
-    "maximum": _case_maximum,
-    "exp": lambda of, term, index, a: exponential(of, a),
-    "log": _case_log,
-    "tanh": _case_tanh,
-    "reciprocal": lambda of, term, index, a: inverse(of, a),
-    "div": lambda of, term, index, a, b: of.places.times(a, inverse(of, b)),
+    "relu": lambda of, term, index, a: rectified(of.places, a),
+    "maximum": lambda of, term, index, a, b: maximum([alone(a), alone(b)]),
+    "exp": lambda of, term, index, a: exponential(of.places, a),
+    "log": lambda of, term, index, a: logarithm(a),
+    "tanh": lambda of, term, index, a: tangent(of.places, a),
+    "reciprocal": lambda of, term, index, a: inverse(a),
+    "div": lambda of, term, index, a, b: of.places.times(a, inverse(b)),
 }
 _VALUES: Final[Mapping[str, Callable[[Normalizer, Apply, Index], Poly]]] = {
     "add": _linear(1, 1),
@@ -571,27 +382,3 @@ _VALUES: Final[Mapping[str, Callable[[Normalizer, Apply, Index], Poly]]] = {
     "transpose": lambda of, term, index: of.value(term.args[0], (*index[:-2], index[-1], index[-2])),
     "expand": lambda of, term, index: of.stretched(term.args[0], term, index),
 }
-
-
-def same_everywhere(lhs: Term, rhs: Term, typing: Typing, positive: frozenset[str]) -> bool:
-    """Return whether two terms of one shape have the same normal form at every place."""
-    left, right = typing.shape(lhs), typing.shape(rhs)
-    left, right = typing.found(left), typing.found(right)
-    if left != right:
-        return False
-    places = Places(typing.solver)
-    index = tuple(Dim(0) if size == Dim(1) else _output(places, axis) for axis, size in enumerate(left))
-    places.facts = frozenset(
-        guard
-        for place, size in zip(index, left, strict=True)
-        if place.terms
-        for guard in (place, size - 1 - place)
-    )
-    normalizer = Normalizer(typing, places, positive)
-    first, second = normalizer.value(lhs, index), normalizer.value(rhs, index)
-    return first.key == second.key
-
-
-def _output(places: Places, axis: int) -> Dim:
-    places.solver.least[f"i{axis}"] = 0
-    return symbol(f"i{axis}")

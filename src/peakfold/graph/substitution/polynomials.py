@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice, permutations
 from itertools import product as tuples
 
-from peakfold.graph.substitution.dims import Dim, Shape, Solver, symbol
+from peakfold.graph.substitution.dims import UNKNOWN, Dim, Shape, symbol
 
 Guards = frozenset[Dim]
 """Forms that are at least 0."""
@@ -212,186 +212,61 @@ def multiplied(a: Mono, b: Mono) -> Mono:
 _OPAQUES: dict[str, tuple[str, tuple[Dim, ...]]] = {}
 
 
-@dataclass
-class Places:
-    """Names of bound places, and of places that are read from an index or follow from groups.
-
-    Attributes:
-        solver: what is known of sizes.
-        facts: forms known to be at least 0: places of the output are inside of it.
-    """
-
-    solver: Solver
-    facts: Guards = frozenset()
-    count: int = 0
-
-    def fresh(self) -> str:
-        """Return a new name of a bound place."""
-        self.count += 1
-        name = f"k{self.count}"
-        self.solver.least[name] = -(10**9)
-        return name
-
-    def opaque(self, kind: str, args: tuple[Dim, ...]) -> Dim:
-        """Return the place that an unknown function of places gives."""
-        name = f"@{kind}({';'.join(map(str, args))})"
-        _OPAQUES[name] = (kind, args)  # a memo: the name says it all
-        self.solver.least[name] = 0
-        return symbol(name)
-
-    def moved(self, dim: Dim, values: Mapping[str, Dim]) -> Dim:
-        """Return a form with symbols replaced, inside of opaque places too."""
-        inner = {
-            name: self.opaque(kind, tuple(self.moved(arg, values) for arg in args))
-            for name in dim.symbols
-            if name in _OPAQUES
-            for kind, args in [_OPAQUES[name]]
-        }
-        return dim.replace({**values, **inner})
-
-    def moved_guards(self, guards: Guards, values: Mapping[str, Dim]) -> Guards:
-        """Return guards with symbols replaced."""
-        return frozenset(self.moved(guard, values) for guard in guards)
-
-    def moved_factor(self, factor: Factor, values: Mapping[str, Dim]) -> Factor:
-        """Return a factor with symbols replaced."""
-        if isinstance(factor, Read):
-            return replace(factor, index=tuple(self.moved(place, values) for place in factor.index))
-        if isinstance(factor, Known):
-            return factor
-        elements = tuple(
-            Element(e.bound, self.moved_guards(e.guards, values), self.moved_poly(e.of, values))
-            for e in factor.elements
-        )
-        return Function(factor.name, elements)
-
-    def moved_mono(self, mono: Mono, values: Mapping[str, Dim]) -> Mono:
-        """Return a monomial with free symbols replaced."""
-        values = {name: dim for name, dim in values.items() if name not in mono.bound}
-        if not values:
-            return mono
-        return self._moved_inside(mono, values)
-
-    def _moved_inside(self, mono: Mono, values: Mapping[str, Dim]) -> Mono:
-        factors = ((self.moved_factor(f, values), e) for f, e in mono.factors)
-        moved = Mono((), mono.bound, self.moved_guards(mono.guards, values))
-        for factor, exponent in factors:
-            moved = multiplied(moved, Mono(((factor, exponent),)))
-        return moved
-
-    def moved_poly(self, poly: Poly, values: Mapping[str, Dim]) -> Poly:
-        """Return a polynomial with free symbols replaced."""
-        return Poly.total((self.moved_mono(mono, values), c) for mono, c in poly.monos.items())
-
-    def renamed(self, mono: Mono) -> Mono:
-        """Return a monomial whose bound places have new names."""
-        names = {name: self.fresh() for name in mono.bound}
-        moved = self._moved_inside(mono, {old: symbol(new) for old, new in names.items()})
-        return replace(moved, bound=tuple(names.values()))
-
-    def times(self, a: Poly, b: Poly) -> Poly:
-        """Return the product."""
-        products = (
-            (multiplied(x, self.renamed(y) if y.bound else y), c * d)
-            for x, c in a.monos.items()
-            for y, d in b.monos.items()
-        )
-        return self.simple(Poly.total(products))
-
-    def bind(self, mono: Mono, name: str, value: Dim) -> Mono:
-        """Return a monomial with a bound place set."""
-        kept = tuple(other for other in mono.bound if other != name)
-        return self._moved_inside(replace(mono, bound=kept), {name: value})
-
-    def is_never(self, guard: Dim, others: Iterable[Dim]) -> bool:
-        """Return whether a guard cannot hold, alone or with another."""
-        negative = guard.times(-1)
-        least = self.solver.is_at_least
-        return least(negative, 1) or any(least(negative - other, 1) for other in others)
-
-    def is_implied(self, guard: Dim, others: Iterable[Dim]) -> bool:
-        """Return whether a guard holds, always or where another does."""
-        least = self.solver.is_at_least
-        return least(guard, 0) or any(least(guard - other, 0) for other in others)
-
-    def simple(self, poly: Poly, facts: Guards = frozenset()) -> Poly:
-        """Return a polynomial without guards that others imply and without what is always 0."""
-        found: list[tuple[Mono, Fraction]] = []
-        for mono, factor in poly.monos.items():
-            for simpler, c in self._simple_mono(mono, facts | self.facts):
-                found.append((simpler, c * factor))
-        return Poly.total(found)
-
-    def _simple_mono(self, mono: Mono, facts: Guards) -> Iterator[tuple[Mono, Fraction]]:
-        mono = self._settled(mono)
-        known = facts | mono.inner_support
-        everything = known | mono.guards
-        if any(self.is_never(g, everything) for g in mono.guards | mono.inner_support):
-            return
-        kept = set(mono.guards)
-        for guard in sorted(mono.guards, key=str):
-            if self.is_implied(guard, known | (kept - {guard})):
-                kept.discard(guard)
-        mono = replace(mono, guards=frozenset(kept))
-        yield from self._counted(mono)
-
-    def _settled(self, mono: Mono) -> Mono:
-        """Set bound places that guards or axes of size 1 leave no choice."""
-        while True:
-            for name, value in self._settable(mono):
-                mono = self.bind(mono, name, value)
-                break
-            else:
-                return mono
-
-    def _settable(self, mono: Mono) -> Iterator[tuple[str, Dim]]:
-        support = mono.inner_support | mono.guards
-        for guard in sorted(support, key=str):
-            if guard.times(-1) not in support:
-                continue
-            for name, factor in guard.terms:
-                if name in mono.bound and abs(factor) == 1:
-                    yield name, (guard - symbol(name).times(factor)).times(-factor)
-
-    def _counted(self, mono: Mono) -> Iterator[tuple[Mono, Fraction]]:
-        """Replace a sum over a place that nothing reads by the number of terms."""
-        read = _symbols(mono)
-        for name in mono.bound:
-            guards = [g for g in mono.guards if name in g.symbols]
-            if self._inside(name, read) or len(guards) != 2:
-                continue
-            factors = sorted(dict(g.terms)[name] for g in guards)
-            if factors == [-1, 1]:
-                rest = replace(
-                    mono, bound=tuple(b for b in mono.bound if b != name), guards=mono.guards - set(guards)
-                )
-                for size, c in size_poly(guards[0] + guards[1] + 1).monos.items():
-                    for simpler, d in self._simple_mono(multiplied(rest, size), frozenset()):
-                        yield simpler, c * d
-                return
-        yield mono, Fraction(1)
-
-    def _inside(self, name: str, read: set[str]) -> bool:
-        if name in read:
-            return True
-        opaque = (place for place in read if place in _OPAQUES)
-        return any(name in arg.symbols for place in opaque for arg in _OPAQUES[place][1])
+def opaque(kind: str, args: tuple[Dim, ...]) -> Dim:
+    """Return the place that an unknown function of places gives."""
+    name = f"{UNKNOWN}{kind}({';'.join(map(str, args))})"
+    _OPAQUES[name] = (kind, args)  # a memo: the name says it all
+    return symbol(name)
 
 
-def _symbols(mono: Mono) -> set[str]:
-    found: set[str] = set()
-    stack: list[Factor] = [factor for factor, _ in mono.factors]
-    while stack:
-        factor = stack.pop()
-        if isinstance(factor, Read):
-            found.update(name for place in factor.index for name in place.symbols)
-        elif isinstance(factor, Function):
-            for element in factor.elements:
-                found.update(name for guard in element.guards for name in guard.symbols)
-                for inner in element.of.monos:
-                    found.update(name for guard in inner.guards for name in guard.symbols)
-                    stack.extend(f for f, _ in inner.factors)
+def reads(place: str, name: str) -> bool:
+    """Return whether a place is an unknown function of one that has this name."""
+    return place in _OPAQUES and any(name in arg.symbols for arg in _OPAQUES[place][1])
+
+
+def moved(dim: Dim, values: Mapping[str, Dim]) -> Dim:
+    """Return a form with symbols replaced, inside of unknown functions too."""
+    inner = {
+        name: opaque(kind, tuple(moved(arg, values) for arg in args))
+        for name in dim.symbols
+        if name in _OPAQUES
+        for kind, args in [_OPAQUES[name]]
+    }
+    return dim.replace({**values, **inner})
+
+
+def moved_guards(guards: Guards, values: Mapping[str, Dim]) -> Guards:
+    """Return guards with symbols replaced."""
+    return frozenset(moved(guard, values) for guard in guards)
+
+
+def _moved_factor(factor: Factor, values: Mapping[str, Dim]) -> Factor:
+    if isinstance(factor, Read):
+        return replace(factor, index=tuple(moved(place, values) for place in factor.index))
+    if isinstance(factor, Known):
+        return factor
+    elements = tuple(
+        Element(e.bound, moved_guards(e.guards, values), _moved_poly(e.of, values)) for e in factor.elements
+    )
+    return Function(factor.name, elements)
+
+
+def _moved_mono(mono: Mono, values: Mapping[str, Dim]) -> Mono:
+    values = {name: dim for name, dim in values.items() if name not in mono.bound}
+    return moved_inside(mono, values) if values else mono
+
+
+def moved_inside(mono: Mono, values: Mapping[str, Dim]) -> Mono:
+    """Return a monomial with symbols replaced, bound ones too; they stay bound by their old names."""
+    factors = ((_moved_factor(f, values), e) for f, e in mono.factors)
+    found = Mono((), mono.bound, moved_guards(mono.guards, values))
+    for factor, exponent in factors:
+        found = multiplied(found, Mono(((factor, exponent),)))
     return found
+
+
+def _moved_poly(poly: Poly, values: Mapping[str, Dim]) -> Poly:
+    return Poly.total((_moved_mono(mono, values), c) for mono, c in poly.monos.items())
 
 
 def _mono_text(mono: Mono) -> str:
@@ -405,9 +280,6 @@ def _element_key(element: Element) -> str:
         return " ".join(sorted(f"({g})" for g in element.guards)) + element.of.key
     as_mono = Mono(((Function("at", (Element((), frozenset(), element.of),)), Fraction(1)),), element.bound)
     return replace(as_mono, guards=element.guards).key
-
-
-_PLACES = Places(Solver())
 
 
 def _namings(mono: Mono) -> Iterator[Mono]:
@@ -465,7 +337,7 @@ def _anchored(mono: Mono, order: tuple[str, ...], chosen: tuple[tuple[Dim, int],
     names = {old: symbol(name) for old, name in zip(order, new, strict=True)}
     values: dict[str, Dim] = {}
     for old, name, (place, factor) in zip(order, new, chosen, strict=True):
-        rest = _PLACES.moved(place - symbol(old).times(factor), names | values)
+        rest = moved(place - symbol(old).times(factor), names | values)
         values[old] = (symbol(name) - rest).times(factor)
-    moved = _PLACES._moved_inside(mono, values)
-    return replace(moved, bound=tuple(new))
+    found = moved_inside(mono, values)
+    return replace(found, bound=tuple(new))

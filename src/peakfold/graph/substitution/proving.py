@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from peakfold.graph.rule import Apply, Rule, subterms
-from peakfold.graph.substitution.dims import IllegalShape
-from peakfold.graph.substitution.normal import same_everywhere
+from peakfold.graph.rule import Apply, Rule, Term, subterms
+from peakfold.graph.substitution.dims import Dim, IllegalShape, symbol
+from peakfold.graph.substitution.normal import Normalizer
 from peakfold.graph.substitution.operators import MATRIX, OPERATORS, SPATIAL, operators_of
+from peakfold.graph.substitution.places import Places
 from peakfold.graph.substitution.sampling import ranks, typed
 from peakfold.graph.substitution.shapes import OPAQUE, Typing
 
@@ -122,3 +123,27 @@ def _holds(rule: Rule, typing: Typing, positive: frozenset[str]) -> bool:
     return all(
         same_everywhere(left, right, typing, positive) for left, right in zip(rule.lhs, rule.rhs, strict=True)
     )
+
+
+def same_everywhere(lhs: Term, rhs: Term, typing: Typing, positive: frozenset[str]) -> bool:
+    """Return whether two terms of one shape have the same normal form at every place."""
+    left, right = typing.shape(lhs), typing.shape(rhs)
+    left, right = typing.found(left), typing.found(right)
+    if left != right:
+        return False
+    places = Places(typing.solver)
+    index = tuple(Dim(0) if size == Dim(1) else _output(places, axis) for axis, size in enumerate(left))
+    places.facts = frozenset(
+        guard
+        for place, size in zip(index, left, strict=True)
+        if place.terms
+        for guard in (place, size - 1 - place)
+    )
+    normalizer = Normalizer(typing, places, positive)
+    first, second = normalizer.value(lhs, index), normalizer.value(rhs, index)
+    return first.key == second.key
+
+
+def _output(places: Places, axis: int) -> Dim:
+    places.solver.least[f"i{axis}"] = 0
+    return symbol(f"i{axis}")
