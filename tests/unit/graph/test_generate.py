@@ -16,7 +16,7 @@ from peakfold.graph.substitution.generate import Request, generate
 from peakfold.graph.substitution.growing import ORDERS
 from peakfold.graph.substitution.values import Evaluator
 
-SMALL = ("add", "matmul", "relu", "transpose")
+SMALL = ("add", "relu", "transpose")
 
 
 def _tensor(terms: Enumeration, c: int, world: int) -> Number:
@@ -77,7 +77,7 @@ def test_the_same_request_gives_the_same_file() -> None:
 
 
 def test_well_known_laws_are_found() -> None:
-    found = generate(Request((*SMALL, "concat"), 3)).rules
+    found = generate(Request((*SMALL, "matmul", "concat"), 3)).rules
     for text in (
         "r: transpose(transpose(a)) => a",
         "r: matmul(matmul(a, b), c) => matmul(a, matmul(b, c))",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Result = tuple[Ints, Ints, Words, Floats, Words]
 
 ORDERS = 6
+AT_ONCE = 1 << 18
+"""Terms after which the caller is asked, who may have been interrupted."""
 _EMPTY = -1
 
 # columns of counters
@@ -222,7 +224,7 @@ def grow(
     ``pairs`` are terms that equal a class: operator, operands, order, class, order of the term.
 
     Returns:
-        Whether all was done; False where an array is full.
+        Whether all was done; False where an array is full or `AT_ONCE` terms were made.
     """
     composed, salts = setting[0], setting[1]
     offsets, shapes, pool, reals = held
@@ -231,13 +233,15 @@ def grow(
     wide, sizes, o, z, found = result
     hashes = np.empty(ORDERS, np.uint64)
     binary = kind[4] == 2
+    begun = counters[TERMS]
     i = counters[AT_LEFT]
     while i < lefts[1]:
         loaded(i, held, left)
         j = counters[AT_RIGHT]
         while j < rights[1]:
             if (
-                counters[CLASSES] + ORDERS >= len(own)
+                counters[TERMS] - begun > AT_ONCE
+                or counters[CLASSES] + ORDERS >= len(own)
                 or counters[PAIRS] + ORDERS >= len(pairs)
                 or 2 * (counters[CLASSES] + ORDERS) >= len(keys)
                 or (not last and counters[POOL] + ORDERS * worlds * MOST >= len(pool))
