@@ -76,7 +76,7 @@ def lost_update(body: Body) -> Faulty:
 def early_update(body: Body) -> Faulty:
     """A tensor is updated before its last reader has read the old value."""
     for at, name in _updates(body).items():
-        before = [k for k in range(at) if name in _loads(body[k]) and not _writes(body[k], name)]
+        before = [k for k in range(at) if _reads(body[k], name)]
         found = ((k, moved) for k in reversed(before) if (moved := _movable(body, at, k)) is not None)
         yield from (partial(_move, moved=moved, before=k) for k, moved in islice(found, 1))
 
@@ -178,8 +178,14 @@ def _calls_in_loops(body: Body, name: str) -> Iterator[ast.Call]:
     for statement in body:
         if isinstance(statement, ast.For):
             for node in ast.walk(statement):
-                if isinstance(node, ast.Call) and _name(node.func) == name and len(node.args) > 3:
+                if isinstance(node, ast.Call) and _name(node.func) == name and _is_of_part(node):
                     yield node
+
+
+def _is_of_part(call: ast.Call) -> bool:
+    """Whether a slice begins where the part does."""
+    begins = ast.walk(call.args[2]) if len(call.args) > 3 else ()
+    return any(_name(node).startswith("start") for node in begins)
 
 
 def _sums(body: Body) -> Iterator[tuple[Body, int, str]]:
@@ -226,6 +232,13 @@ def _writes(statement: ast.stmt, name: str) -> bool:
 def _is_written(call: ast.Call) -> bool:
     """Whether a call writes its first argument."""
     return _name(call.func).split("__")[0].endswith("_") or "__" in _name(call.func)
+
+
+def _reads(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement depends on a tensor: no gradient of a normalization has its bias in it."""
+    call = _call(statement)
+    unread = call is not None and "norm_backward" in _name(call.func) and "bias" in name
+    return name in _loads(statement) and not _writes(statement, name) and not unread
 
 
 def _draws(statement: ast.stmt) -> bool:

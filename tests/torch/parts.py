@@ -18,6 +18,7 @@ JOIN = {
     "min": torch.minimum,
     "all": torch.logical_and,
     "any": torch.logical_or,
+    "logaddexp": torch.logaddexp,
 }
 
 

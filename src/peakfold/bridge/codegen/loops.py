@@ -6,7 +6,7 @@ from peakfold.bridge.codegen.frame import Frame
 from peakfold.bridge.codegen.writer import INDENT, margin, section
 from peakfold.ir.plan import Compute
 from peakfold.ir.types import TensorType, contiguous_strides
-from peakfold.plan.fission.derived import Number
+from peakfold.plan.fission.derived import Initial, Number
 from peakfold.plan.fission.program import Nest
 
 WriteBody = Callable[[Frame, Nest], Iterator[str]]
@@ -38,7 +38,7 @@ def loop_lines(frame: Frame, step: Compute, write: WriteBody) -> Iterator[str]:
     for name, kind, initial in zip(names, node.types, body.initial, strict=True):
         assert isinstance(kind, TensorType)
         live += kind.nbytes
-        yield margin(f"{INDENT}{name} = {_allocation(kind, initial == 'zeros')}", kind.nbytes, live)
+        yield margin(f"{INDENT}{name} = {_allocation(kind, initial)}", kind.nbytes, live)
     start, stop = frame.namer.fresh("start"), frame.namer.fresh("stop")
     yield f"{INDENT}for {start} in range(0, {body.length}, {body.size}):"
     rest = body.length % body.size
@@ -63,13 +63,25 @@ def _number(number: Number, start: str, stop: str) -> str:
     return text if number.times == 1 else f"{text} * {number.times}"
 
 
-def _allocation(kind: TensorType, zeros: bool) -> str:
+def _allocation(kind: TensorType, initial: Initial) -> str:
     device = "" if kind.device == "cpu" else f", device={kind.device!r}"
     rest = f"dtype=torch.{kind.dtype}{device}"
-    if kind.strides == contiguous_strides(kind.shape):
-        return f"torch.{'zeros' if zeros else 'empty'}({list(kind.shape)}, {rest})"
+    dense = kind.strides == contiguous_strides(kind.shape)
+    if dense and initial in ("empty", "zeros", "ones"):
+        return f"torch.{initial}({list(kind.shape)}, {rest})"
     text = f"torch.empty_strided({list(kind.shape)}, {list(kind.strides)}, {rest})"
-    return f"{text}.zero_()" if zeros else text
+    return text if initial == "empty" else f"{text}.fill_({_filled(kind, initial)})"
+
+
+def _filled(kind: TensorType, initial: Initial) -> str:
+    """Return the number that a tensor is filled with, as text."""
+    if initial in ("zeros", "ones"):
+        return "0" if initial == "zeros" else "1"
+    if kind.dtype == "bool":
+        return str(initial == "highest")
+    if "float" in kind.dtype:
+        return f"float('{'-' if initial == 'lowest' else ''}inf')"
+    return f"torch.iinfo(torch.{kind.dtype}).{'min' if initial == 'lowest' else 'max'}"
 
 
 def indented(line: str) -> str:

@@ -14,7 +14,7 @@ from peakfold.graph.dataflow.run import run
 from peakfold.ir.control import COND, operands
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType
-from peakfold.plan.fission.derived import Body
+from peakfold.plan.fission.derived import Body, Initial
 
 HOST: Mapping[str, Callable[..., Any]] = {
     "add": operator.add,
@@ -130,7 +130,8 @@ def _parts(body: Body, node: Node, values: Mapping[Value, Any]) -> list[torch.Te
     given = dict(zip(body.operands, (values[value] for value in node.inputs), strict=True))
     tensors = {ident: found for ident, found in given.items() if isinstance(found, torch.Tensor)}
     scalars = {ident: found for ident, found in given.items() if ident not in tensors}
-    results = [_blank(kind) for kind in node.types if isinstance(kind, TensorType)]
+    kinds = [kind for kind in node.types if isinstance(kind, TensorType)]
+    results = [_blank(kind, initial) for kind, initial in zip(kinds, body.initial, strict=True)]
     new = body.graph.new_value
     for start in body.starts:
         stop = min(start + body.size, body.length)
@@ -148,9 +149,14 @@ _NUMBER: Mapping[str, Callable[[int, int], int]] = {
 }
 
 
-def _blank(kind: TensorType) -> torch.Tensor:
+def _blank(kind: TensorType, initial: Initial) -> torch.Tensor:
     dtype = getattr(torch, kind.dtype)
-    return torch.empty_strided(kind.shape, kind.strides, dtype=dtype, device=kind.device).zero_()
+    blank = torch.empty_strided(kind.shape, kind.strides, dtype=dtype, device=kind.device)
+    if initial not in ("lowest", "highest"):
+        return blank.fill_(initial == "ones")
+    info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    ends = (-float("inf"), float("inf")) if dtype.is_floating_point else (info.min, info.max)
+    return blank.fill_(ends[initial == "highest"])
 
 
 def _real(arg: Arg, values: Mapping[Value, Any]) -> Any:

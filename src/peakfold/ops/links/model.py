@@ -7,7 +7,7 @@ from typing import Literal
 from peakfold.ir.graph import Arg, Node, Value, values_in
 from peakfold.ir.types import TensorType, Type
 
-Combine = Literal["sum", "max", "min", "prod", "all", "any"]
+Combine = Literal["sum", "max", "min", "prod", "all", "any", "logaddexp"]
 
 
 @dataclass(frozen=True, slots=True, order=True)

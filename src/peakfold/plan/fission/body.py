@@ -10,12 +10,21 @@ from peakfold.ir.types import ScalarType, TensorType
 from peakfold.ops.strides import reads_strides
 from peakfold.plan.fission.borders import Names, NumberOf, Place, combined, placed, sliced
 from peakfold.plan.fission.derived import WHOLE, Assigned, Initial, Number
-from peakfold.plan.fission.states import Assignment, Factor, Part, Partial
+from peakfold.plan.fission.states import Assignment, Combine, Factor, Part, Partial
 
 PartOf = Callable[[Graph, Node, Assignment, Part], Node]
 """Gives a node as it is in a part: the same id, with the sizes of the part."""
 
-INITIAL: Mapping[str, Initial] = {"sum": "zeros"}
+INITIAL: Mapping[Combine, Initial] = {
+    "sum": "zeros",
+    "any": "zeros",
+    "prod": "ones",
+    "all": "ones",
+    "max": "lowest",
+    "logaddexp": "lowest",
+    "min": "highest",
+}
+"""What changes nothing when it is combined with a part."""
 PRODUCTS: Mapping[str, str] = {
     "aten.mm.default": "aten.addmm.default",
     "aten.bmm.default": "aten.baddbmm.default",
@@ -198,11 +207,7 @@ class Builder:
 
     def _initial(self, value: Value) -> Initial:
         state = self._states.get(value)
-        if not isinstance(state, Partial):
-            return "empty"
-        if state.combine not in INITIAL:
-            raise refused(self.region, f"{self.graph.name_of(value)} is a {state.combine} over the parts")
-        return INITIAL[state.combine]
+        return INITIAL[state.combine] if isinstance(state, Partial) else "empty"
 
 
 class _Extents(Mapping[int, Value]):

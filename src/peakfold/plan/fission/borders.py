@@ -20,6 +20,7 @@ COMBINES: dict[Combine, str] = {
     "prod": "aten.mul.Tensor",
     "all": "aten.logical_and.default",
     "any": "aten.logical_or.default",
+    "logaddexp": "aten.logaddexp.default",
 }
 ORIGIN = Origin(phase="update")
 """Borders that write are updates: they run as soon as they can, and are never computed again."""

@@ -17,8 +17,8 @@ WHOLE = ".whole"
 Which = Literal["start", "stop", "extent"]
 """First place of a part, the place after its last, how many there are."""
 
-Initial = Literal["empty", "zeros"]
-"""What an output of a loop holds before the first part."""
+Initial = Literal["empty", "zeros", "ones", "lowest", "highest"]
+"""What an output of a loop holds before the first part; lowest and highest of its type."""
 
 
 @dataclass(frozen=True)
