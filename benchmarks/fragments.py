@@ -21,12 +21,13 @@ from peakfold.bridge.runtime.compare import BOUND, error_of
 from peakfold.bridge.runtime.interpret import interpret
 from peakfold.bridge.runtime.measure import interleaved_cpu_seconds
 from peakfold.bridge.runtime.profile import profile
+from peakfold.bridge.runtime.retype import retyped
 from peakfold.cost.cache import FILE_NAME, CostCache
 from peakfold.cost.costs import Costs
-from peakfold.graph.rewrite.driver import Found, Limits, search
+from peakfold.graph.rewrite.cheapest import by_rules
+from peakfold.graph.rewrite.driver import Found, Limits
 from peakfold.graph.rewrite.passes.lift import LiftedViews
 from peakfold.graph.rewrite.passes.views import CanonicalViews
-from peakfold.graph.rewrite.rules import hand_rules
 from peakfold.graph.rewrite.simplify import PASSES, simplify
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
@@ -168,7 +169,7 @@ def rewritten(graph: Graph, cache: CostCache, accept: Callable[[Graph], bool]) -
     def price(part: Graph) -> Mapping[int, float]:
         return profile(part, cache, 1).seconds
 
-    return search(graph, hand_rules(), price, limits=Limits(states=60, seconds=20), accept=accept)
+    return by_rules(graph, price, retyped, limits=Limits(states=60, seconds=40), accept=accept)
 
 
 def is_equal(

@@ -1,6 +1,6 @@
 """The cheapest program that all of rewriting finds: rules and templates, by measured seconds and bytes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,10 +10,13 @@ from peakfold.graph.rewrite.driver import LIMITS, TERMS, Found, Limits, Terms, s
 from peakfold.graph.rewrite.improve import improved
 from peakfold.graph.rewrite.layout import laid_out
 from peakfold.graph.rewrite.move import Retype
-from peakfold.graph.rewrite.rules import hand_rules
+from peakfold.graph.rewrite.rules import book_rules, hand_rules
+from peakfold.graph.rewrite.saturate import saturated
 from peakfold.graph.rewrite.templates import TEMPLATES, Template
 from peakfold.graph.rule import Rule
 from peakfold.ir.graph import Graph
+
+Accept = Callable[[Graph], bool]
 
 
 def cheapest(
@@ -25,22 +28,24 @@ def cheapest(
     limits: Limits = LIMITS,
     terms: Terms = TERMS,
 ) -> Found:
-    """Return the cheapest graph: by rules, then by templates, then by layouts; the given one wins ties.
+    """Return the cheapest graph: by rules, then by templates and layouts; the given one wins ties.
 
     Args:
         graph: where it starts.
         price: measured seconds of the nodes of a graph.
         retype: gives the types after a move.
-        rules: what is tried; those by hand where None.
+        rules: what is tried; those by hand and those of the book where None.
         limits: of the search over rules, and of each round of templates.
         terms: what each rewrite has to keep to.
     """
     account = Account()
-    common = {"limits": limits, "terms": terms, "account": account}
-    found = search(graph, hand_rules() if rules is None else rules, price, **common)  # type: ignore[arg-type]
+    found = by_rules(graph, price, retype, rules=rules, limits=limits, terms=terms, account=account)
     layouts: Mapping[str, Template] = {"channels_last": partial(laid_out, price=price, retype=retype)}
     ways = ({**TEMPLATES, **layouts}, {**layouts, **TEMPLATES})
-    after = [improved(found.graph, price, retype, templates=way, **common) for way in ways]  # type: ignore[arg-type]
+    after = [
+        improved(found.graph, price, retype, templates=way, limits=limits, terms=terms, account=account)
+        for way in ways
+    ]
     best = min(after, key=lambda one: one.after)
     account.stop()
     return replace(
@@ -48,7 +53,46 @@ def cheapest(
         ids=found.ids.then(best.ids),
         steps=found.steps + best.steps,
         before=found.before,
-        stop=f"rules: {found.stop}; templates: {best.stop}",
+        stop=f"{found.stop}; templates: {best.stop}",
         states=found.states + best.states,
-        account=account,
     )
+
+
+def by_rules(
+    graph: Graph,
+    price: Price,
+    retype: Retype,
+    *,
+    rules: Sequence[Rule] | None = None,
+    limits: Limits = LIMITS,
+    terms: Terms = TERMS,
+    accept: Accept = lambda graph: True,
+    account: Account | None = None,
+) -> Found:
+    """Return the cheaper of equality saturation and of best-first search from what saturation found.
+
+    Each has half of the time. The arguments are as in `saturated`; without rules, those by hand and those of
+    the book are tried, by best-first search those by hand alone: most of the book's are of no gain alone.
+    """
+    given, account = account, account or Account()
+    half = replace(limits, seconds=limits.seconds / 2)
+    common = {"limits": half, "terms": terms, "accept": accept, "account": account}
+    every = (*hand_rules(), *book_rules()) if rules is None else rules
+    first = saturated(graph, every, price, retype=retype, **common)  # type: ignore[arg-type]
+    ways = [first]
+    for start in dict.fromkeys((graph.digest, first.graph.digest)):
+        base = graph if start == graph.digest else first.graph
+        ways.append(_from(first, base, hand_rules() if rules is None else rules, price, common))
+    if given is None:
+        account.stop()
+    best = min(ways, key=lambda one: one.after)
+    return replace(best, before=first.before, stop=f"saturation: {first.stop}; search: {ways[-1].stop}")
+
+
+def _from(
+    first: Found, base: Graph, rules: Sequence[Rule], price: Price, common: Mapping[str, object]
+) -> Found:
+    found = search(base, rules, price, **common)  # type: ignore[arg-type]
+    if base.digest != first.graph.digest:
+        return found
+    return replace(found, ids=first.ids.then(found.ids), steps=first.steps + found.steps)

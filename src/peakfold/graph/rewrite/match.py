@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 from peakfold.graph.rewrite.vocabulary import COMMUTATIVE, readings
 from peakfold.graph.rewrite.words import Attrs, Reading
@@ -56,8 +56,7 @@ class Matcher:
 
     def missing(self, rule: Rule) -> str | None:
         """Return an operator of a rule's left side that is nowhere in the graph, None where all are."""
-        words = (term.op for term in subterms(rule.lhs) if isinstance(term, Apply))
-        return next((word for word in words if word not in self.index), None)
+        return next((word for word in words_of(rule) if word not in self.index), None)
 
     def matches(self, rule: Rule, first: frozenset[int] | None = None) -> Iterator[Match]:
         """Yield each place where a rule's left side is; conditions are not looked at.
@@ -101,9 +100,13 @@ class Matcher:
         assert isinstance(term, Apply), "a rule's left side is an operator"
         for arg in term.args:
             if isinstance(arg, Var) and arg.name in sofar.variables:
-                readers = self.graph.users.get(sofar.variables[arg.name], ())
-                return tuple(Value(reader) for reader in readers if Value(reader) in self.said)
+                return self.readers_of(sofar.variables[arg.name])
         return self.index.get(term.op, ())
+
+    def readers_of(self, value: Value) -> tuple[Value, ...]:
+        """Return the Values that say something of a Value."""
+        readers = (Value(reader) for reader in self.graph.users.get(value, ()))
+        return tuple(reader for reader in readers if reader in self.said)
 
     def _term(self, term: Term, value: Value, sofar: Match) -> Iterator[Match]:
         if isinstance(term, Var):
@@ -131,6 +134,12 @@ class Matcher:
             return
         for found in self._term(terms[0], values[0], sofar):
             yield from self._args(terms[1:], values[1:], found)
+
+
+@cache
+def words_of(rule: Rule) -> tuple[str, ...]:
+    """Return the operators of a rule's left side."""
+    return tuple(dict.fromkeys(term.op for term in subterms(rule.lhs) if isinstance(term, Apply)))
 
 
 def _orders(term: Apply, args: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
