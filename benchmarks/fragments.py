@@ -11,7 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from peakfold.graph.rewrite.driver import Found, Limits
 from peakfold.graph.rewrite.passes.lift import LiftedViews
 from peakfold.graph.rewrite.passes.views import CanonicalViews
 from peakfold.graph.rewrite.simplify import PASSES, simplify
-from peakfold.ir.graph import Graph
+from peakfold.ir.graph import Graph, Symbol
 from peakfold.ir.plan import Plan
 from peakfold.options import from_environment, quiet_profiler
 from peakfold.pipeline.machine import environment
@@ -172,6 +172,19 @@ def rewritten(graph: Graph, cache: CostCache, accept: Callable[[Graph], bool]) -
     return by_rules(graph, price, retyped, limits=Limits(states=60, seconds=40), accept=accept)
 
 
+def made_in(graph: Graph, dtype: torch.dtype) -> Graph:
+    """Return a graph whose operators make what they make of nothing, weights say, in another dtype."""
+    name = str(dtype).removeprefix("torch.")
+    nodes = tuple(
+        replace(
+            node,
+            kwargs=tuple((k, Symbol("dtype", name) if k == "dtype" and v else v) for k, v in node.kwargs),
+        )
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
+
+
 def is_equal(
     original: Graph, other: Graph, draws: Sequence[Sequence[torch.Tensor]]
 ) -> tuple[bool, float, float]:
@@ -182,7 +195,7 @@ def is_equal(
 
     def run(graph: Graph, given: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
         tensors = {one.id: tensor.to(dtype) for one, tensor in zip(graph.inputs, given, strict=True)}
-        found = interpret(graph, tensors, {})[graph.outputs[0].value]
+        found = interpret(made_in(graph, dtype), tensors, {})[graph.outputs[0].value]
         assert isinstance(found, torch.Tensor)
         return found.double()
 

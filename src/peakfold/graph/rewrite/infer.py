@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from peakfold.graph.rewrite.strides import broadcast, expanded, pointwise, viewed
-from peakfold.ir.graph import Arg, Value
+from peakfold.ir.graph import Arg, Symbol, Value
 from peakfold.ir.types import TensorType, Type, contiguous_strides
 
 Shape = tuple[int, ...]
@@ -326,6 +326,14 @@ def _padded(call: Call) -> tuple[Result, ...]:
     return _fresh(given, shape)
 
 
+def _full(call: Call) -> tuple[Result, ...]:
+    dtype, device = call.kwargs.get("dtype"), call.kwargs.get("device")
+    if not isinstance(dtype, Symbol) or not isinstance(device, Symbol):
+        raise CannotInfer("a filling of no given dtype or device")
+    shape = call.numbers(0)
+    return (Result(TensorType(shape, dtype.name, device.name, contiguous_strides(shape))),)
+
+
 def _index_select(call: Call) -> tuple[Result, ...]:
     given, index = call.tensor(0), call.tensor(2)
     dim = call.number(1) % len(given.shape)
@@ -371,5 +379,6 @@ TABLE: Mapping[str, Inference] = {
     "aten.max_pool2d_with_indices.default": _max_pool,
     "aten.constant_pad_nd.default": _padded,
     "aten.index_select.default": _index_select,
+    "aten.full.default": _full,
 }
 """How each operator's outputs follow from its arguments."""
