@@ -17,7 +17,7 @@ from peakfold.graph.rewrite.simplify import simplify
 from peakfold.graph.rule import parse_rule, parse_rules, print_rules
 from peakfold.graph.wl import hashed, hashed_after
 from peakfold.ir.graph import Graph, Input, Node, Op, Origin, Output, Value
-from peakfold.ir.types import tensor
+from peakfold.ir.types import ScalarType, tensor
 
 N = 64
 
@@ -197,3 +197,12 @@ def test_the_hash_is_canonical_and_kept_up_to_date(graph):
     assert not isinstance(again, Refusal)
     assert hashed(again.graph).value == hashed(done.graph).value
     assert hashed_after(hashed(done.graph), again.graph).value == hashed(again.graph).value
+
+
+@pytest.mark.parametrize("view", ["aten.view.default", "aten._unsafe_view.default"])
+def test_reshaped_products_with_host_numbers_are_read(view):
+    given_inputs = (Input(0, "x", "batch", tensor(2, 3)), Input(1, "lr", "scalar", ScalarType("float")))
+    mul = Node(2, "mul", Op("aten.mul.Tensor"), (Value(0), Value(1)), (), (tensor(2, 3),), (None,))
+    flat = Node(3, "flat", Op(view), (Value(2), (6,)), (), (tensor(6),), (Value(2),))
+    graph = Graph(given_inputs, (mul, flat), (Output("y", Value(3)),))
+    assert Matcher(graph).said == {}

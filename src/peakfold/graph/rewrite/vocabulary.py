@@ -233,6 +233,8 @@ def _kron(graph: Graph, node: Node) -> Reading | None:
 
 def _without_ones(graph: Graph, value: Value) -> Value | None:
     """Return the matrix that a view with further dimensions of length 1 is of."""
+    if not isinstance(graph.type(value), TensorType):
+        return None
     while True:
         node = graph.node.get(value.node)
         alias = node.aliases[value.index] if node is not None else None
