@@ -8,6 +8,7 @@ input or of another output.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from peakfold.ir.graph import Graph, Node, State, Value
@@ -67,6 +68,23 @@ def nested(graph: Graph) -> Iterator[Graph]:
         found = stack.pop()
         yield found
         stack.extend(body for node in reversed(found.nodes) for body in reversed(node.bodies))
+
+
+def depth(graph: Graph) -> int:
+    """Return how deep control flow is nested: 0 where there is none."""
+    inside = (body for node in graph.nodes for body in node.bodies)
+    return max((1 + depth(body) for body in inside), default=0)
+
+
+def exchanged(graph: Graph, depths: frozenset[int], at: int = 0) -> Graph:
+    """Return a graph in which the branches at some depths have their sides exchanged; 0 is the outermost."""
+
+    def made(node: Node) -> Node:
+        bodies = tuple(exchanged(body, depths, at + 1) for body in node.bodies)
+        swaps = node.op.name == COND and at in depths
+        return replace(node, bodies=bodies[::-1] if swaps else bodies)
+
+    return replace(graph, nodes=tuple(made(node) if node.bodies else node for node in graph.nodes))
 
 
 def violations(node: Node, graph: Graph) -> Iterator[str]:

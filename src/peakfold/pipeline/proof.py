@@ -35,6 +35,9 @@ def proved(run: Run, tried: Tried, seen: Observed | None) -> Tried:
 def _equal(run: Run, tried: Tried, eager: Observed, found: Observed) -> Equality:
     """Compare with eager; what float64 came to before, for the very same program and tensors, is kept."""
     equality = prove.equal(run.task, tried.program, eager, found, known=tried.known)
+    why = prove.one_side(run.task, tried.program)
+    if why:
+        run.note(f"only the sides of branches that this batch leads to were compared: {why}")
     if tried.known is not None:
         run.note("the comparison in float64 is from before: same program, weights, batch and machine")
     elif equality.ok and tried.times and equality.max_error is not None and equality.bound is not None:

@@ -10,11 +10,13 @@ from peakfold.bridge.runtime.compare import distance
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.measure import eager_step, interleaved_cpu_seconds
 from peakfold.bridge.runtime.step import Step
+from peakfold.bridge.runtime.verify import Equality as Judged
 from peakfold.bridge.runtime.verify import Observed, Precision, Target, copied, doubled, judge, observe
 from peakfold.errors import PeakfoldError, PlanError
 from peakfold.pipeline.batch import first_rows, rows_of
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.proof_cache import Proof
+from peakfold.pipeline.sides import decided_otherwise, other_sides, ways, why_one_side
 from peakfold.pipeline.task import Task
 from peakfold.pipeline.transfer import transfer
 from peakfold.report.model import Equality
@@ -128,9 +130,35 @@ def equal(
     original = None if double is None else _in_float64(task)
     if double is None or original is None:
         return Equality(working.ok, working.max_error, working.bound, batch, STEPS, working.bit_equal)
-    exact = judge(original, watch(task, double, "float64"), precision="float64", batch=batch)
+    exact = _with_other_sides(
+        task, double, judge(original, watch(task, double, "float64"), precision="float64", batch=batch)
+    )
     worst = max(exact.max_error, working.max_error)
     return Equality(working.ok and exact.ok, worst, exact.bound, batch, STEPS, working.bit_equal)
+
+
+def _with_other_sides(task: Task, double: Program, found: Judged) -> Judged:
+    """Return the worst of a comparison and of the same one with branches decided the other way."""
+    graph = double.captured.graph
+    if not any(node.bodies for node in graph.nodes) or one_side(task, double):
+        return found
+    for depths in ways(graph):
+        if not found.ok:
+            break
+        with decided_otherwise(depths):
+            original = watch(task, None, "float64")
+        other = watch(task, other_sides(double, depths), "float64")
+        judged = judge(original, other, precision="float64", batch=found.batch)
+        found = max(found, judged, key=lambda equality: (not equality.ok, equality.max_error))
+    return found
+
+
+def one_side(task: Task, program: Program) -> str:
+    """Return why the proof covers only the sides of branches that the batch leads to, or nothing."""
+    if not any(node.bodies for node in program.captured.graph.nodes):
+        return ""
+    raw = program.captured.graph if task.rewriter is None else replace(task, rewriter=None).capture().graph
+    return why_one_side(program, raw)
 
 
 def _rounded(
@@ -147,7 +175,7 @@ def _rounded(
     if double is None:
         return Equality(None, None, None, batch, STEPS, False)
     original, other = watch(task, None, "float64"), watch(task, double, "float64")
-    exact = judge(original, other, precision="float64", batch=batch)
+    exact = _with_other_sides(task, double, judge(original, other, precision="float64", batch=batch))
     own, split = (distance(original.results, seen.results) for seen in (eager, found))
     ok = exact.ok and split <= ROUNDING * own
     return Equality(ok, exact.max_error, exact.bound, batch, STEPS, False)

@@ -50,7 +50,7 @@ def assemble(
     missing = () if shadow is None else shadow.missing
     first = _first_scalars(graph, sources, shadow.undamped) if shadow is not None and missing else ()
     guards = guards_of(trace, function, optimizer, missing)
-    return Captured(graph, binding, guards, missing, first)
+    return Captured(graph, binding, guards, missing, first, bool(trace.tape.decided))
 
 
 def _check_recurrence(graph: Graph) -> None:

@@ -42,6 +42,7 @@ class Captured:
         missing: optimizer state to make before the first step.
         first_scalars: values by input id that replace the user's on a step that made ``missing``
             state: SGD has no dampening on its first step.
+        decided: whether some branch was decided when it was captured, since no input has a part in it.
     """
 
     graph: Graph
@@ -49,3 +50,4 @@ class Captured:
     guards: Guards
     missing: tuple[Missing, ...] = ()
     first_scalars: tuple[tuple[int, float], ...] = ()
+    decided: bool = False

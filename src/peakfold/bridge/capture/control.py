@@ -25,9 +25,12 @@ Function = Callable[..., object]
 
 def known(recorder: "Recorder", predicate: object) -> float | None:
     """Return what a predicate is, where it is the same in every run, else None."""
-    if isinstance(predicate, torch.Tensor):
-        return recorder.tape.values.number(predicate)
-    return float(bool(predicate))
+    if not isinstance(predicate, torch.Tensor):
+        return float(bool(predicate))
+    number = recorder.tape.values.number(predicate)
+    if number is not None:
+        recorder.tape.decided.append(model_line())
+    return number
 
 
 def branch(

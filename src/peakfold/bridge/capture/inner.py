@@ -40,6 +40,7 @@ class Inner(Tape):
             book=outer.book,
             known=outer.known,
             values=outer.values,
+            decided=outer.decided,
             outer=outer,
         )
 

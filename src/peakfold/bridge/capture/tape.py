@@ -43,6 +43,7 @@ class Tape:
         key: that random numbers are made from; None where they are drawn from torch's stream.
         replay: what runs again stands for what ran first.
         values: numbers of tensors that no input has a part in.
+        decided: a line of the model's code for each branch that is decided while it is recorded.
     """
 
     fake: FakeTensorMode
@@ -60,6 +61,7 @@ class Tape:
     key: torch.Tensor | None = None
     replay: Replay = field(default_factory=Replay)
     values: Values = field(default_factory=Values)
+    decided: list[str] = field(default_factory=list)
     _ids: int = 0
 
     def _new_id(self) -> int:
