@@ -97,7 +97,8 @@ def _capture(run: Run) -> Captured:
     with run.stages("capture"):
         captured = run.task.capture()
     if run.task.keyed and captured.binding.key >= 0:
-        run.note("random numbers are made from a key and a counter: eager is compared under the same")
+        compared = ": eager is compared under the same" if run.runnable and run.asked.verify else ""
+        run.note(f"random numbers are made from a key and a counter{compared}")
     run.stages.dump("graph.txt", print_graph(captured.graph))
     return captured
 

@@ -1,10 +1,13 @@
 import json
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 from tests.unit.report.synthetic import make_report
 
+import peakfold
 from peakfold.cli import calls
 from peakfold.cli.failures import guarded
 from peakfold.cli.main import app
@@ -233,3 +236,8 @@ def test_check_refuses_what_is_not_legal(name, text, message, tmp_path, capsys):
         (tmp_path / name).write_text(text)
     assert guarded(app, ["check", str(tmp_path / name)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "peakfold", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"peakfold {peakfold.__version__}\n")
