@@ -7,6 +7,8 @@ from torch import nn, optim
 
 import peakfold
 from peakfold.bridge.capture import capture_step
+from peakfold.bridge.runtime.codec import encode
+from peakfold.bridge.runtime.saved_guards import saved_guards
 from peakfold.errors import CaptureError
 
 
@@ -118,3 +120,31 @@ def test_a_rate_that_is_a_tensor_is_an_input(tmp_path, monkeypatch):
         for left, right in zip(model.parameters(), twin.parameters(), strict=True):
             assert torch.equal(left, right)
     assert len(step._programs) == 2
+
+
+CLASSES = sorted(
+    (
+        kind
+        for kind in vars(optim).values()
+        if isinstance(kind, type) and issubclass(kind, optim.Optimizer) and kind is not optim.Optimizer
+    ),
+    key=lambda kind: kind.__name__,
+)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_groups_of_every_optimizer_are_guarded_and_kept(kind):
+    """Not every default of a class is an entry of its groups."""
+    model = nn.Linear(6, 6, bias=False)
+    optimizer = kind(model.parameters())
+    guards = saved_guards(model, optimizer, images())
+    assert encode(guards, [])
+    assert guards.check_model(model, optimizer) is None
+
+
+def test_muon_through_the_whole_pipeline():
+    torch.manual_seed(0)
+    model = nn.Linear(6, 6, bias=False)
+    optimizer = optim.Muon(model.parameters(), lr=0.1)
+    step = peakfold.optimize_step(model, squared, optimizer, images(), iterations=5)
+    assert step.report.equal.ok

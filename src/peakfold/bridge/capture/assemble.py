@@ -70,7 +70,7 @@ def _check_recurrence(graph: Graph) -> None:
 
 
 def _check_keyed(graph: Graph) -> None:
-    """Refuse control flow: what it draws cannot be counted, and eager cannot be compared under the same key."""
+    """Refuse control flow: what it draws is not counted, nor is eager compared under the same key."""
     found = next((node for node in graph.nodes if node.bodies), None)
     if found is None:
         return
