@@ -265,5 +265,5 @@ def _checked(outcome: Outcome) -> Step:
 
 
 def _device(model: torch.nn.Module) -> str:
-    first = next(model.parameters(), None)
+    first = next(model.parameters(), None) if isinstance(model, torch.nn.Module) else None
     return "cpu" if first is None or first.device.type == "meta" else str(first.device)

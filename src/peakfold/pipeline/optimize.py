@@ -9,7 +9,7 @@ from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Observed
 from peakfold.cost import roofline
 from peakfold.cost.costs import Costs
-from peakfold.errors import NotEqualError, PlanError, UsageError
+from peakfold.errors import CaptureError, NotEqualError, PlanError, UsageError
 from peakfold.graph.rewrite.simplify import simplified
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
@@ -179,11 +179,28 @@ def _eager(run: Run, before: Timeline) -> tuple[Eager, Observed | None]:
         run.note("eager does not fit on this device: its figures are predicted")
         return predicted, None
     with run.stages("verify", "running eager"):
-        seen = prove.watch(run.task, None)
+        seen = _watched(run.task)
     assert seen.measured is not None
     if not seen.is_finite:
         run.note("the loss is not finite: NaN or infinite in eager, and as it is in the program")
     return Eager(peak_bytes=seen.measured.peak_bytes, measured=True), seen
+
+
+def _watched(task: Task) -> Observed:
+    """Run eager and say what it left.
+
+    Raises:
+        CaptureError: it fails; fake tensors do not look at all that eager does, at types for example.
+    """
+    try:
+        return prove.watch(task, None)
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        raise CaptureError(
+            stage="verify",
+            what="the original fails when it is run",
+            got=f"{type(error).__name__}: {error}",
+            hint="run the step without peakfold: it has to work there first",
+        ) from error
 
 
 def _budget(run: Run, eager: Eager, plain: Program, resident: int) -> int | None:

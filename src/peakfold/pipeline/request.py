@@ -1,6 +1,7 @@
 """What is asked of one optimization."""
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal
 
 from peakfold.budget import ARENA, MemoryBudget, parse_budget, parse_latency, parse_memory
@@ -109,6 +110,9 @@ def request(
             expected="rng='eager', eager's exact stream, or rng='counter', numbers from a key and a counter",
             got=repr(rng),
         )
+    _require_number("time budget", time_budget, Real)
+    _require_number("iteration count", 0 if iterations is None else iterations, Integral)
+    _require_number("seed", seed, Integral)
     if not time_budget >= 0:
         raise UsageError(
             stage="options", what="the time budget is negative", expected="seconds >= 0", got=str(time_budget)
@@ -166,6 +170,17 @@ def _arena_holds(given: str, memory: str | float | None, offload: str | None) ->
             got=repr(offload),
         )
     return "all"
+
+
+def _require_number(name: str, given: object, kind: type) -> None:
+    if isinstance(given, kind) and not isinstance(given, bool):
+        return
+    raise UsageError(
+        stage="options",
+        what=f"the {name} is no {'number' if kind is Real else 'whole number'}",
+        expected="seconds" if kind is Real else "an int",
+        got=repr(given),
+    )
 
 
 def _host_bytes(given: MemoryBudget) -> int:

@@ -11,6 +11,7 @@ from peakfold.bridge.capture import Captured, capture_inference, capture_step
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.copies import copies
 from peakfold.bridge.runtime.measure import resident_bytes
+from peakfold.errors import UsageError
 from peakfold.ir.graph import Graph
 from peakfold.workloads import Target
 
@@ -40,6 +41,26 @@ class Task:
     rewriter: Callable[[Graph], Graph] | None = None
     rounds: bool = False
     keyed: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no model, loss function or optimizer.
+
+        Raises:
+            UsageError: one is something else.
+        """
+        _require(isinstance(self.model, torch.nn.Module), "model", "a torch.nn.Module", self.model)
+        _require(
+            self.loss_fn is None or callable(self.loss_fn),
+            "loss_fn",
+            "a function of (model, *batch) that returns the loss",
+            self.loss_fn,
+        )
+        _require(
+            self.optimizer is None or isinstance(self.optimizer, torch.optim.Optimizer),
+            "optimizer",
+            "a torch.optim.Optimizer, or None for gradients alone",
+            self.optimizer,
+        )
 
     @staticmethod
     def of(target: Target, keyed: bool = False) -> "Task":
@@ -97,3 +118,13 @@ class Task:
         parts = (self.model, self.loss_fn, self.optimizer, self.scaler, self.batch)
         model, loss_fn, optimizer, scaler, batch = copies(parts)
         return replace(self, model=model, loss_fn=loss_fn, optimizer=optimizer, batch=batch, scaler=scaler)  # type: ignore[arg-type]
+
+
+def _require(holds: bool, name: str, expected: str, got: object) -> None:
+    if not holds:
+        raise UsageError(
+            stage="options",
+            what=f"the {name} is something else",
+            expected=expected,
+            got=f"{type(got).__name__} {got!r}"[:80],
+        )

@@ -128,6 +128,7 @@ def eager_memory(
             _standing_gradients(module, twin)
     _add_residents(watch, module, twin, leaves, flat.names)
     with ExitStack() as stack:
+        stack.enter_context(torch.autograd.set_detect_anomaly(False))
         asked = asked_by_libraries(watch.values)
         for context in (module.swapped(), asked, places.following(), all_ways(), mode, watch):
             stack.enter_context(context)

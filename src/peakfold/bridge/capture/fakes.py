@@ -46,6 +46,7 @@ class FakeModule:
     @staticmethod
     def of(module: torch.nn.Module, mode: FakeTensorMode) -> "FakeModule":
         """Make the fake tensors of a module."""
+        _check_initialized([*module.named_parameters(), *module.named_buffers()])
         with mode:
             parameters = tuple((name, p, fake_of(p)) for name, p in module.named_parameters())
             buffers = tuple((name, b, fake_of(b)) for name, b in module.named_buffers())
@@ -92,6 +93,18 @@ class FakeModule:
                 _put_back(attributes, content)
                 _restore(module._parameters, parameters)
                 _restore(module._buffers, buffers)
+
+
+def _check_initialized(tensors: list[tuple[str, torch.Tensor]]) -> None:
+    lazy = next((name for name, tensor in tensors if torch.nn.parameter.is_lazy(tensor)), None)
+    if lazy is not None:
+        raise CaptureError(
+            stage="capture",
+            what="a lazy module has not been run yet",
+            where=lazy,
+            expected="parameters that have a shape",
+            hint="run the model once on a batch",
+        )
 
 
 def _check_all_real_or_none(tensors: list[tuple[str, torch.Tensor]]) -> None:

@@ -21,6 +21,7 @@ from peakfold.bridge.capture.reads import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
 from peakfold.bridge.capture.tape import Tape
 from peakfold.bridge.capture.values import asked_by_libraries
+from peakfold.errors import CaptureError
 from peakfold.ir.graph import Kind, Output, State
 
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
@@ -66,6 +67,7 @@ class Trace:
     @staticmethod
     def begin(model: torch.nn.Module, batch: batches.FlatBatch, keyed: bool = False) -> "Trace":
         """Make fake inputs of the module's tensors, of the batch, and of the key of random numbers."""
+        _check_leaves(batch)
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         tape = Tape(mode, Places({id(m): path for path, m in model.named_modules()}))
         trace = Trace(tape, FakeModule.of(model, mode), batch, _fake_leaves(batch, mode))
@@ -125,6 +127,7 @@ class Trace:
         """Record what runs inside."""
         with ExitStack() as stack:
             stack.enter_context(_without_log())
+            stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads values
             stack.enter_context(self.module.swapped(self.tape.values))
             stack.enter_context(checkpoints_once(self.tape))
             stack.enter_context(cumulative_averages(self.tape))
@@ -147,6 +150,24 @@ class Trace:
             else:
                 leaves.append(Verbatim(leaf))
         return Results(tuple(outputs), tuple(leaves))
+
+
+def _check_leaves(batch: batches.FlatBatch) -> None:
+    """Refuse arrays of another library: their numbers would be constants of the program."""
+    for name, leaf in zip(batch.names, batch.leaves, strict=True):
+        if (
+            not isinstance(leaf, torch.Tensor)
+            and hasattr(leaf, "__array__")
+            and len(getattr(leaf, "shape", ()))
+        ):
+            raise CaptureError(
+                stage="capture",
+                what="the batch holds an array that is no tensor",
+                where=name,
+                expected="tensors, and Python's own numbers and objects",
+                got=f"{type(leaf).__module__}.{type(leaf).__name__}",
+                hint="pass torch.from_numpy(array)",
+            )
 
 
 def _device(trace: Trace) -> torch.device:
