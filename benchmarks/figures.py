@@ -30,6 +30,7 @@ from benchmarks import equality as equality_
 from benchmarks import faults as faults_
 from benchmarks import offloading as offloading_
 from benchmarks import overhead as overhead_
+from benchmarks import packing as packing_
 from benchmarks import random_plans as random_plans_
 from benchmarks.case import Row, here, quiet
 from benchmarks.simulations import rate
@@ -127,6 +128,18 @@ def beside(
 def arena(workloads: WorkloadsOf = ALL, sizes: str = "tiny,cpu", json: JsonOf = "-") -> None:
     """Arenas of the workloads' own lifetimes, of 20,000 buffers, and the same program's time in its arena."""
     _write("arena", json, [row for s in sizes.split(",") for row in _each(workloads, arena_.arena, s)])
+
+
+@app.command()
+def packing(
+    folder: Annotated[Path, typer.Option(help="CSV files, such as A.1048576.csv.")] = Path(
+        "tests/data/minimalloc"
+    ),
+    seeds: Annotated[int, typer.Option(help="Runs of each, which differ in the seed.")] = 5,
+    json: JsonOf = "-",
+) -> None:
+    """Seconds until hard problems of placing buffers fit their capacity, and the gap after one second."""
+    _write("packing", json, packing_.packing(folder, seeds))
 
 
 @app.command()

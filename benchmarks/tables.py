@@ -63,6 +63,8 @@ COMMANDS = {
     "capture": Command(f"{FIGURES} capture --json results/capture.json", 1.5),
     "planning": Command(f"{FIGURES} planning --json results/planning.json", 4.5),
     "overhead": Command(f"{FIGURES} overhead --json results/overhead.json", 2.5),
+    "arena": Command(f"{FIGURES} arena --json results/arena.json", 6),
+    "packing": Command(f"{FIGURES} packing --json results/packing.json", 0.5),
     "simulations": Command(f"{FIGURES} simulations --json results/simulations.json", 0.2),
     "equality": Command(f"{FIGURES} equality --json results/equality.json", 3.5),
     "demo": Command(f"{FIGURES} demo --json results/demo.json", 3),
@@ -179,6 +181,35 @@ def _overhead(rows: Sequence[Found]) -> Iterator[Cells]:
 def _simulations(rows: Sequence[Found]) -> Iterator[Cells]:
     for row in rows:
         yield f"{row['nodes']:,}", f"{row['rows']:,}", f"{row['per_second']:,.0f}"
+
+
+def _arena(rows: Sequence[Found]) -> Iterator[Cells]:
+    for row in rows:
+        asked = row.get("served", 0) + row.get("ordinary", 0)
+        yield (
+            row["workload"],
+            row["size"],
+            f"{row['buffers']:,}",
+            f"{row['arena_bytes'] / 1e6:.2f}",
+            f"{row['gap']:.2%}",
+            f"{row['plan_seconds']:.2f} s",
+            f"{row['served']:,} of {asked:,}" if "served" in row else "-",
+            f"{row['caching'] / 1e6:.1f}" if "caching" in row else "-",
+            _ratio(row.get("ratio")),
+        )
+
+
+def _packing(rows: Sequence[Found]) -> Iterator[Cells]:
+    for row in rows:
+        taken = row["cpu_seconds"]
+        yield (
+            row["problem"],
+            str(row["buffers"]),
+            f"{row['fits']} of {row['seeds']}",
+            f"{sum(taken) / len(taken):.2f}" if taken else "-",
+            f"{max(taken):.2f}" if taken else "-",
+            f"{row['gap_after_1_s']:.2%}",
+        )
 
 
 def _planning(rows: Sequence[Found]) -> Iterator[Cells]:
@@ -320,6 +351,30 @@ SECTIONS = (
         "at most 15 CPU seconds, no unsupported operator",
         ("workload", "CPU s", "nodes", "unsupported", "parameters"),
         _capture,
+    ),
+    Section(
+        "Arenas of the workloads' steps, and of many steps in a row",
+        "arena",
+        "at most 0.5 % above the bound; 1 s for 2,000 buffers, 10 s for 20,000; time at most 1",
+        (
+            "workload",
+            "size",
+            "buffers",
+            "arena MB",
+            "above the bound",
+            "planned in",
+            "served",
+            "caching allocator MB",
+            "time / allocator's",
+        ),
+        _arena,
+    ),
+    Section(
+        "Problems without slack: CPU seconds until they fit",
+        "packing",
+        "all fit, in 60 s together with the six others of their kind; a placement within 1 s",
+        ("problem", "buffers", "fits", "mean", "most", "gap after 1 s, no capacity"),
+        _packing,
     ),
     Section(
         "Planning, wall seconds with empty caches",

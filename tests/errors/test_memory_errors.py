@@ -82,8 +82,12 @@ def test_a_solution_that_cannot_be_written_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("capacity", "what", "where"),
     [
-        (7, "the capacity is below the largest buffer", "buffer b (2 of 3)"),
-        (12, "the capacity is below the lower bound", "time 1, where 2 buffers are live"),
+        (7, "the capacity is below the largest buffer", "buffer b, row 3 (2 of 3)"),
+        (
+            12,
+            "the capacity is below the lower bound",
+            "time 1, where 2 buffers are live, the largest: buffer b, row 3: 8, ",
+        ),
     ],
 )
 def test_a_capacity_that_no_arena_can_have(capacity, what, where, tmp_path, capsys):
@@ -133,10 +137,22 @@ SOLVED = "id,lower,upper,size,offset\n"
 @pytest.mark.parametrize(
     ("rows", "what", "where"),
     [
-        ("a,0,2,5,0\nb,1,3,8,4\n", "two live buffers overlap", "buffers a and b, both live at 1"),
-        ("a,0,2,5,0\n", "the solution is for another problem", "buffer b"),
-        ("a,0,2,5,0\nb,1,3,9,5\n", "the solution is for another problem", "buffer b"),
-        ("a,0,2,5,0\nb,1,3,8,5\nc,1,3,8,20\n", "the solution is for another problem", "buffer c"),
+        (
+            "a,0,2,5,0\n\nb,1,3,8,4\n",
+            "two live buffers overlap",
+            "buffer a, row 2 and buffer b, row 4, both live at 1",
+        ),
+        ("a,0,2,5,0\n", "the solution is for another problem", "buffer b, row 3 of the problem"),
+        (
+            "b,1,3,9,5\na,0,2,5,0\n",
+            "the solution is for another problem",
+            "buffer b, row 2 of the solution",
+        ),
+        (
+            "a,0,2,5,0\nb,1,3,8,5\nc,1,3,8,20\n",
+            "the solution is for another problem",
+            "buffer c, row 4 of the solution",
+        ),
     ],
 )
 def test_a_wrong_solution_is_named(rows, what, where, tmp_path, capsys):
@@ -151,7 +167,9 @@ def test_a_wrong_solution_is_named(rows, what, where, tmp_path, capsys):
 def test_a_solution_without_offsets(tmp_path, capsys):
     (tmp_path / "p.csv").write_text(PROBLEM)
     assert run("check", tmp_path / "p.csv", tmp_path / "p.csv") == 2
-    assert "the solution has no offset here" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "the solution has no offset here" in message
+    assert "buffer a, row 2, column offset" in message
 
 
 def test_the_checker_names_alignment_and_the_end():

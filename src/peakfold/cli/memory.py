@@ -46,7 +46,11 @@ def plan_command(
         raise _too_small(placement, capacity)
     if solution is not None:
         write_solution(solution, read, placement.offsets)
-    _say(output, f"arena {placement.arena} bytes, lower bound {placement.lower_bound}, {placement.status}")
+    _say(
+        output,
+        f"arena {placement.arena} bytes, lower bound {placement.lower_bound}, "
+        f"{100 * placement.gap:.2f} % above it, {placement.status}",
+    )
 
 
 def check_solution(problem: Path, solution: Path, json: str | None) -> None:

@@ -5,6 +5,7 @@ neighbours in the arena.
 """
 
 from bisect import bisect_left, insort
+from dataclasses import replace
 
 from peakfold.errors import PlanError
 from peakfold.plan.memory.problem import Buffer, Problem
@@ -39,21 +40,24 @@ def match(problem: Problem, solution: Problem) -> Problem:
     """
     found = {buffer.id: buffer for buffer in solution.buffers}
     for buffer in problem.buffers:
-        if buffer.id not in found:
-            raise _foreign(buffer, "an offset for this buffer", "none")
-        if _lifetime(buffer) != _lifetime(found[buffer.id]):
-            raise _foreign(buffer, _lifetime(buffer), _lifetime(found[buffer.id]))
+        there = found.get(buffer.id)
+        if there is None:
+            raise _foreign(f"{buffer.named} of the problem", "an offset for this buffer", "none")
+        if _lifetime(buffer) != _lifetime(there):
+            where = f"{there.named} of the solution"
+            raise _foreign(where, _lifetime(buffer), _lifetime(there))
     wanted = {buffer.id for buffer in problem.buffers}
     for buffer in solution.buffers:
         if buffer.id not in wanted:
-            raise _foreign(buffer, "an id of the problem", buffer.id)
-    return problem.placed([end(found[b.id]) - b.size for b in problem.buffers])
+            raise _foreign(f"{buffer.named} of the solution", "an id of the problem", buffer.id)
+    placed = problem.placed([end(found[b.id]) - b.size for b in problem.buffers])
+    return Problem(tuple(replace(b, row=found[b.id].row) for b in placed.buffers))
 
 
 def end(buffer: Buffer) -> int:
     """One after the last byte of a placed buffer."""
     if buffer.offset is None:
-        raise _illegal("a buffer has no place", f"buffer {buffer.id}", "an offset", "none")
+        raise _illegal("a buffer has no place", buffer.named, "an offset", "none")
     return buffer.offset + buffer.size
 
 
@@ -65,13 +69,13 @@ def _check_alone(buffer: Buffer, arena: int | None) -> None:
     top = end(buffer)
     start = top - buffer.size
     if start < 0:
-        raise _illegal("a buffer starts outside the arena", f"buffer {buffer.id}", "0 or more", str(start))
+        raise _illegal("a buffer starts outside the arena", buffer.named, "0 or more", str(start))
     if start % buffer.alignment:
         expected = f"a multiple of {buffer.alignment}"
-        raise _illegal("an offset is not aligned", f"buffer {buffer.id}", expected, str(start))
+        raise _illegal("an offset is not aligned", buffer.named, expected, str(start))
     if arena is not None and top > arena:
         expected = f"an end within the arena of {arena} bytes"
-        raise _illegal("a buffer ends outside the arena", f"buffer {buffer.id}", expected, str(top))
+        raise _illegal("a buffer ends outside the arena", buffer.named, expected, str(top))
 
 
 def _check_overlaps(buffers: tuple[Buffer, ...]) -> None:
@@ -92,13 +96,13 @@ def _check_overlaps(buffers: tuple[Buffer, ...]) -> None:
 
 
 def _overlap(a: Buffer, b: Buffer) -> None:
-    where = f"buffers {a.id} and {b.id}, both live at {max(a.lower, b.lower)}"
+    where = f"{a.named} and {b.named}, both live at {max(a.lower, b.lower)}"
     got = f"[{a.offset}, {end(a)}) and [{b.offset}, {end(b)})"
     raise _illegal("two live buffers overlap", where, "disjoint ranges of bytes", got)
 
 
-def _foreign(buffer: Buffer, expected: str, got: str) -> PlanError:
-    return _illegal("the solution is for another problem", f"buffer {buffer.id}", expected, got)
+def _foreign(where: str, expected: str, got: str) -> PlanError:
+    return _illegal("the solution is for another problem", where, expected, got)
 
 
 def _illegal(what: str, where: str, expected: str, got: str = "") -> PlanError:

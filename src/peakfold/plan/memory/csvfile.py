@@ -45,9 +45,9 @@ def read_solution(path: Path) -> Problem:
         UsageError: as for a problem, or a row has no offset.
     """
     solution = read_problem(path)
-    for index, buffer in enumerate(solution.buffers):
+    for buffer in solution.buffers:
         if buffer.offset is None:
-            where = f"{path}, buffer {buffer.id} ({index + 1} of {len(solution.buffers)}), column offset"
+            where = f"{path}, {buffer.named}, column offset"
             hint = f"make one with peakfold plan {path} -o SOLUTION.csv"
             raise _wrong("the solution has no offset here", where, "an offset in every row", "none", hint)
     return solution
@@ -112,7 +112,7 @@ def _buffer(path: Path, line: int, row: list[str], columns: dict[str, int]) -> B
     alignment, offset = (
         _number(cells[name], f"{where}, column {name}") if cells.get(name) else None for name in OPTIONAL
     )
-    return Buffer(cells["id"], lower, upper, size, 1 if alignment is None else alignment, offset)
+    return Buffer(cells["id"], lower, upper, size, 1 if alignment is None else alignment, offset, line)
 
 
 def _number(text: str, where: str) -> int:

@@ -69,13 +69,13 @@ def _refuse(problem: Problem, bound: Bound, capacity: int) -> None:
     largest = problem.buffers[index]
     if capacity < largest.size:
         what = "the capacity is below the largest buffer"
-        where = f"buffer {largest.id} ({index + 1} of {len(problem.buffers)})"
+        where = f"{largest.named} ({index + 1} of {len(problem.buffers)})"
         raise _too_small(
             what, where, f"{largest.size} bytes; the lower bound is {bound.size}", capacity, bound
         )
     if capacity < bound.size:
         what = "the capacity is below the lower bound"
-        some = ", ".join(f"{problem.buffers[i].id} ({problem.buffers[i].size})" for i in bound.live[:SHOWN])
+        some = ", ".join(f"{problem.buffers[i].named}: {problem.buffers[i].size}" for i in bound.live[:SHOWN])
         where = f"time {bound.time}, where {len(bound.live)} buffers are live, the largest: {some}"
         raise _too_small(what, where, f"{bound.size} bytes or more", capacity, bound)
 

@@ -1,7 +1,7 @@
 """What is to be placed: buffers with half-open lifetimes, sizes and alignments."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from peakfold.errors import PlanError
@@ -23,6 +23,7 @@ class Buffer:
         size: bytes.
         alignment: bytes, a power of two; its offset is a multiple.
         offset: its place in the arena, in a solution.
+        row: of the file that it was read from, for errors.
 
     Example:
         >>> Buffer("b0", lower=0, upper=3, size=4096, alignment=64).offset is None
@@ -35,6 +36,12 @@ class Buffer:
     size: int
     alignment: int = 1
     offset: int | None = None
+    row: int | None = field(default=None, compare=False)
+
+    @property
+    def named(self) -> str:
+        """What errors call it."""
+        return f"buffer {self.id}" if self.row is None else f"buffer {self.id}, row {self.row}"
 
 
 @dataclass(frozen=True)
