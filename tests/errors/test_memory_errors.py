@@ -45,8 +45,15 @@ BAD = [
         "row 2, column alignment",
     ),
     ("id,lower,upper,size,offset\na,0,1,5,-1\n", "the offset is out of range", "row 2, column offset"),
-    (HEADER + 'a,0,1,"5\n', "this is not CSV", ""),
-    (b"\xff\xfe\x00PNG\x00", "this is not CSV", ""),
+    (
+        "id,lower,upper,size,alignment\na,0,1,5,4611686018427387904\n",
+        "the alignment overflows",
+        "row 2, column alignment",
+    ),
+    (HEADER + "a,0,1,5\0\n", "this is not a whole number", "row 2, column size"),
+    (HEADER + 'a,0,1,"5\n', "this is not CSV", "row 2"),
+    (b"\xff\xfe\x00PNG\x00", "this is not CSV", "row 1"),
+    (HEADER.encode() + b"a,0,1,5\nb,\xff,1,5\n", "this is not CSV", "row 3"),
 ]
 
 

@@ -1,6 +1,7 @@
 """Problems and solutions as CSV: ``id,lower,upper,size[,alignment][,offset]``, one buffer a row."""
 
 import csv
+import io
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -77,14 +78,18 @@ def write_solution(path: Path, problem: Problem, offsets: Iterable[int]) -> None
 def _lines(path: Path) -> list[tuple[int, list[str]]]:
     """The rows that are not blank, with their line numbers."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
-            return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         got = error.strerror or str(error)
         raise _wrong("the problem cannot be read", str(path), "a CSV file", got) from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise _wrong("this is not CSV", str(path), FORMAT, str(error)) from error
+    except UnicodeDecodeError as error:
+        row = error.object.count(b"\n", 0, error.start) + 1
+        raise _wrong("this is not CSV", f"{path}, row {row}", FORMAT, str(error)) from error
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise _wrong("this is not CSV", f"{path}, row {reader.line_num}", FORMAT, str(error)) from error
 
 
 def _columns(path: Path, header: tuple[int, list[str]]) -> dict[str, int]:
@@ -119,7 +124,11 @@ def _number(text: str, where: str) -> int:
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit() and len(digits) < 40:
         return int(text)
-    raise _wrong("this is not a whole number", where, "a whole number within 2**62", text[:60] or "nothing")
+    raise _wrong("this is not a whole number", where, "a whole number within 2**62", _shown(text))
+
+
+def _shown(text: str) -> str:
+    return (text if text.isprintable() else ascii(text))[:60] or "nothing"
 
 
 def _wrong(what: str, where: str, expected: str, got: str, hint: str = "") -> UsageError:

@@ -145,7 +145,10 @@ def _own_fault(index: int, b: Buffer) -> Fault | None:
     if b.lower >= b.upper:
         what = "the lifetime is empty"
         return Fault(index, "upper", what, f"an upper above the lower, {b.lower}", str(b.upper))
-    if b.alignment <= 0 or b.alignment & (b.alignment - 1) or b.alignment >= LARGEST:
+    if b.alignment >= LARGEST:
+        what = "the alignment overflows"
+        return Fault(index, "alignment", what, "a power of two below 2**62", str(b.alignment))
+    if b.alignment <= 0 or b.alignment & (b.alignment - 1):
         what = "the alignment is not a power of two"
         return Fault(index, "alignment", what, "1, 2, 4, 8, ..", str(b.alignment))
     if b.offset is not None and not 0 <= b.offset < LARGEST:
