@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.arena import Use
 from peakfold.cost.costs import Costs
+from peakfold.ir.plan import Offload, Prefetch
 from peakfold.ir.text import print_graph, print_plan
 from peakfold.ops.known import barriers
 from peakfold.pipeline.plan_cache import Kept
@@ -134,6 +135,8 @@ def _arena(facts: Facts, program: Program, use: Use | None) -> Arena | None:
         program.layout,
         budget=facts.arena_budget,
         host_bytes=program.host_bytes,
+        transfers=sum(isinstance(step, Offload | Prefetch) for step in program.schedule.steps),
+        device=facts.asked.device,
         runs=program.in_arena,
     )
     if use is None:

@@ -43,6 +43,21 @@ class PoolRow:
 
 
 @dataclass(frozen=True)
+class PoolPart:
+    """One arena of the logical pool that a program has.
+
+    Attributes:
+        place: where it is: the device, or the host.
+        nbytes: its size.
+        transfers: copies into and out of it in a step.
+    """
+
+    place: str
+    nbytes: int
+    transfers: int = 0
+
+
+@dataclass(frozen=True)
 class Arena:
     """The arena of a program.
 
@@ -65,6 +80,7 @@ class Arena:
         steps: names of the steps.
         blocks: every buffer, in order of their start.
         pools: the same allocations in other allocators.
+        parts: the arenas, one a device and one on the host, that are one logical pool.
     """
 
     nbytes: int
@@ -85,6 +101,7 @@ class Arena:
     steps: tuple[str, ...] = ()
     blocks: tuple[ArenaBlock, ...] = ()
     pools: tuple[PoolRow, ...] = ()
+    parts: tuple[PoolPart, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -94,10 +111,18 @@ class Arena:
     @property
     def pooled_bytes(self) -> int:
         """Bytes of the arenas on the device and on the host together."""
-        return self.nbytes + self.host_bytes
+        return sum(part.nbytes for part in self.parts)
 
 
-def arena_of(layout: Layout, *, budget: int | None = None, host_bytes: int = 0, runs: bool = False) -> Arena:
+def arena_of(
+    layout: Layout,
+    *,
+    budget: int | None = None,
+    host_bytes: int = 0,
+    transfers: int = 0,
+    device: str = "cpu",
+    runs: bool = False,
+) -> Arena:
     """Return what a report says of a layout.
 
     Example:
@@ -122,7 +147,15 @@ def arena_of(layout: Layout, *, budget: int | None = None, host_bytes: int = 0, 
         steps=layout.trace.steps,
         blocks=(*_whole(layout), *_blocks(layout)),
         pools=tuple(_row(found, layout) for found in compare(layout.trace)),
+        parts=tuple(_parts(layout, device, host_bytes, transfers)),
     )
+
+
+def _parts(layout: Layout, device: str, host_bytes: int, transfers: int) -> Iterator[PoolPart]:
+    yield PoolPart(device, layout.arena, transfers)
+    if host_bytes:
+        pinned = "host" if device.startswith("cpu") else "host, pinned"
+        yield PoolPart(pinned, host_bytes, transfers)
 
 
 def _blocks(layout: Layout) -> tuple[ArenaBlock, ...]:

@@ -29,12 +29,16 @@ TRACE = Trace(
 
 @pytest.fixture
 def arena():
-    return arena_of(lay_out(TRACE), budget=512, host_bytes=1000, runs=True)
+    return arena_of(lay_out(TRACE), budget=512, host_bytes=1000, transfers=4, device="cuda", runs=True)
 
 
 def test_figures(arena):
     assert (arena.nbytes, arena.lower_bound_bytes, arena.kept_bytes, arena.requests) == (320, 320, 64, 4)
     assert (arena.gap, arena.pooled_bytes, arena.copies) == (0.0, 1320, 0)
+    assert [(part.place, part.nbytes, part.transfers) for part in arena.parts] == [
+        ("cuda", 320, 4),
+        ("host, pinned", 1000, 4),
+    ]
     assert [(b.name, b.offset % 64, b.start, b.end) for b in arena.blocks] == [
         ("x", 0, 0, 2),
         ("<y>", 0, 0, 1),
