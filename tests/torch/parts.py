@@ -8,6 +8,7 @@ import torch
 from peakfold.bridge.runtime.interpret import operator_of, symbol
 from peakfold.ir.graph import Symbol, Value
 from peakfold.ir.types import TensorType
+from peakfold.plan.fission.carries import carry_of
 from peakfold.plan.fission.part import multiples, part_of
 from peakfold.plan.fission.states import Factor, Part, Partial
 
@@ -74,6 +75,7 @@ def in_parts(graph, nodes, assignment, length, values, parts, equal=False):
     reads = {value for node in nodes for value in node.inputs if value not in made}
     ends = cuts(length, parts)
     rows = {value: [] for value in made}
+    carries = {}
     for start, stop in pairwise(ends):
         local = {value: narrow(values[value], assignment[value], start, stop) for value in reads}
         extent = stop - start
@@ -89,6 +91,13 @@ def in_parts(graph, nodes, assignment, length, values, parts, equal=False):
             for value, kind, found in zip(node.outputs, small.types, call(small, given), strict=True):
                 assert not isinstance(kind, TensorType) or tuple(found.shape) == kind.shape, node.name
                 local[value] = found
+            carry = carry_of(graph, node, assignment)
+            if carry is not None:
+                how, dim = carry
+                (value,) = node.outputs
+                if node.id in carries:
+                    local[value] = JOIN[how](local[value], carries[node.id])
+                carries[node.id] = local[value].narrow(dim, -1, 1)
         for value in made:
             rows[value].append(local[value])
     return {value: joined(rows[value], assignment[value]) for value in made}

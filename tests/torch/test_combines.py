@@ -1,4 +1,4 @@
-"""Reductions over the split axis whose parts combine by another operator than a sum."""
+"""Reductions over the split axis: parts combine by its own operator; running ones go on."""
 
 import pytest
 import torch
@@ -27,8 +27,12 @@ REDUCTIONS = {
     "sum": lambda x: (x + x).sum(0),
     "mean": lambda x: (x + x).mean(0),
     "logsumexp": lambda x: torch.logsumexp(40 * x, 0),
+    "cumsum": lambda x: (x + x).cumsum(0) * 2,
+    "cumprod": lambda x: (x + x).cumprod(0),
+    "mean of cumsum": lambda x: (x + x).cumsum(0).square().sum(0),
     "viewed max": lambda x: (x + x).amax(0).view(-1, 1) * 3,
 }
+INSIDE = {"amax", "amin", "all", "any", "prod", "sum", "logsumexp", "cumsum", "cumprod"}
 FLOATS = ("mean", "logsumexp")
 
 
@@ -95,7 +99,7 @@ def test_the_reduction_itself_is_inside(name):
     graph = prepare(capture_inference(Reduced(name), (x,)).graph)
     inside = split_results(name, x, 3)[2].runs
     packets = {graph.node[run.node].op.packet for run in inside}
-    assert packets & {"amax", "amin", "all", "any", "prod", "sum", "logsumexp"}
+    assert packets & INSIDE
 
 
 def test_infinite_and_missing_numbers_are_those_of_the_whole():
@@ -114,3 +118,11 @@ def test_logsumexp_does_not_overflow_in_parts():
     assert torch.isfinite(expected).all()
     torch.testing.assert_close(seen, expected)
     torch.testing.assert_close(found, expected)
+
+
+def test_a_running_sum_hands_one_place_to_the_next_part():
+    x = torch.arange(7, dtype=torch.int64).repeat(3, 1).t().contiguous()
+    seen, found, region = split_results("cumsum", x, 3)
+    assert len(region.runs) == 3
+    assert torch.equal(seen, REDUCTIONS["cumsum"](x))
+    assert torch.equal(found, REDUCTIONS["cumsum"](x))

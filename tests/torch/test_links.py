@@ -324,6 +324,8 @@ def test_parts_make_the_whole(name, args):
         if links.added and not axis.outputs:
             continue  # an operand that is added once: tried without it
         for piece in pieces(length):
+            if axis.carry is not None and piece.outer > 1:
+                continue  # its parts do not follow one another
             states = states_along(node, links, axis, piece)
             for parts in sorted({2, 3, piece.length}):
                 if parts <= piece.length:
@@ -377,7 +379,7 @@ def test_every_line_is_tried():
     [
         ("mean.dim", (N(4, 6), (1,)), 6),
         ("_softmax.default", (N(4, 6), 1, False), 6),
-        ("cumsum.default", (N(4, 6), 1), 6),
+        ("sort.default", (N(4, 6), 1), 6),
         ("native_batch_norm.default", (N(4, 6, 3), N(6), None, None, None, True, 0.1, 1e-5), 4),
         ("nll_loss_forward.default", (N(6, 4), labels(4, 6), None, 1, -100), 6),
         ("mse_loss.default", (N(4, 6), N(4, 6), 1), 4),

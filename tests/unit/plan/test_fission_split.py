@@ -109,7 +109,7 @@ def test_bodies_do_not_depend_on_other_regions():
 
 
 RANDOM = node(20, "drop", "aten.bernoulli.p", (Value(11), 0.5), tensor(ROWS, 4), random=True)
-NUMBER = node(21, "barrier", "aten.cumprod.default", (Value(11), 0), tensor(ROWS, 4))
+NUMBER = node(21, "barrier", "aten.sort.default", (Value(11), 0), tensor(ROWS, 4))
 
 
 @pytest.mark.parametrize(

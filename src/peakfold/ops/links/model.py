@@ -74,12 +74,14 @@ class Axis:
         outputs: where it is in the outputs.
         combine: how parts of an output without it make the whole; None where they do not.
         same: outputs without it that each part makes whole.
+        carry: how the last place of a part goes into all of the next one; None where parts are apart.
     """
 
     operands: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     combine: Combine | None = "sum"
     same: frozenset[int] = frozenset()
+    carry: Combine | None = None
 
 
 @dataclass(frozen=True, slots=True)

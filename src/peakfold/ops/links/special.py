@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from peakfold.ir.graph import Arg
 from peakfold.ir.types import TensorType
-from peakfold.ops.links.model import Axis, Call, Links, Rule, Slot, whole
+from peakfold.ops.links.model import Axis, Call, Combine, Links, Rule, Slot, whole
 from peakfold.ops.links.notation import axis, broadcast
 
 
@@ -39,6 +39,21 @@ def long(axes: list[Axis]) -> tuple[Axis, ...]:
 
 def _length(item: Axis) -> int:
     return next((slot.factor.length for slot in (*item.operands, *item.outputs)), 0)
+
+
+def running(combine: Combine) -> Rule:
+    """Return the rule of ``cumsum(x, dim)`` and the like: a part goes on where the last one ended."""
+
+    def rule(call: Call) -> Links:
+        shape = call.shape(0)
+        gone = call.number(1) % max(len(shape), 1)
+        axes = list(broadcast(call, (0,), [dim for dim in range(len(shape)) if dim != gone]))
+        if shape and shape[gone] > 1:
+            ends = [Slot(0, whole(gone, shape[gone]))]
+            axes.append(Axis(tuple(ends), tuple(ends), None, carry=combine))
+        return Links(tuple(axes), (frozenset({0}),) if combine == "sum" else ())
+
+    return rule
 
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")

@@ -106,8 +106,8 @@ TABLE: Mapping[str, Rule] = {
     **_named("var std var_mean std_mean argmax argmin", reduction(None)),
     "linalg_vector_norm": reduction(None, dims=2, keep=3),
     "topk": views.along(2, linear=(), moves=False),
-    "cumsum": pointwise(but=1, linear=((0,),)),
-    "cumprod": pointwise(but=1),
+    "cumsum": special.running("sum"),
+    "cumprod": special.running("prod"),
     "sort": pointwise(but=1),
     # softmax and normalization
     **_named("_softmax _log_softmax _safe_softmax softmax log_softmax", pointwise(but=1)),

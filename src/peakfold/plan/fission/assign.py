@@ -205,7 +205,7 @@ def _split(
 ) -> tuple[State, ...]:
     for axis in links.axes:
         place = _place_of(axis, node, operands, factors)
-        if place is not None:
+        if place is not None and (axis.carry is None or place.outer == 1):
             return _along(node, links, axis, place, operands)
     raise RefusedError(node, "cannot be split along it")
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Input, Node, Op, State, Value, substitute
 from peakfold.ir.plan import Region
-from peakfold.ir.types import ScalarType, TensorType
+from peakfold.ir.types import ScalarType, TensorType, Type
 from peakfold.ops.strides import reads_strides
 from peakfold.plan.fission.borders import Names, NumberOf, Place, combined, placed, sliced
+from peakfold.plan.fission.carries import Carried, carried, carry_of
 from peakfold.plan.fission.derived import WHOLE, Assigned, Initial, Number
 from peakfold.plan.fission.states import Assignment, Combine, Factor, Part, Partial
 
@@ -34,13 +35,14 @@ PRODUCTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Built:
-    """A body's graph, and its inputs by what they are."""
+    """A body's graph, and its inputs by what they are; ``carried``: types of the results after those made."""
 
     graph: Graph
     operands: tuple[int, ...]
     results: tuple[int, ...]
     initial: tuple[Initial, ...]
     numbers: tuple[Number, ...]
+    carried: tuple[Type, ...]
 
 
 class Builder:
@@ -82,6 +84,7 @@ class Builder:
         self._nodes: list[Node] = []
         self._new: dict[Value, Value] = {}
         self._parts: dict[Value, Value] = {}
+        self._carried: list[Carried] = []
 
     def build(self, made: Sequence[Value]) -> Built:
         """Return the body, whose results are the values made that the rest reads."""
@@ -98,6 +101,8 @@ class Builder:
                     assert isinstance(own, TensorType)
                     state.append(self._border(value, own, results[value]))
         state = [next(pair for pair in state if pair.input == given.id) for given in results.values()]
+        state += [one.state for one in self._carried]
+        carries = tuple(one.given for one in self._carried)
         nodes, state = accumulated(self._nodes, state)
         read = {value.node for node in nodes for value in node.inputs}
         numbers = [Number(i, *key) for key, i in self._numbers.ids.items() if i in read]
@@ -105,11 +110,15 @@ class Builder:
             Input(n.input, self._names.name(_number_name(n)), "scalar", ScalarType("int")) for n in numbers
         ]
         return Built(
-            graph=Graph((*operands, *results.values(), *given), tuple(nodes), (), tuple(state)),
+            graph=Graph((*operands, *results.values(), *carries, *given), tuple(nodes), (), tuple(state)),
             operands=tuple(item.id for item in operands),
-            results=tuple(item.id for item in results.values()),
-            initial=tuple(self._initial(value) for value in made),
+            results=tuple(item.id for item in (*results.values(), *carries)),
+            initial=(
+                *(self._initial(value) for value in made),
+                *(INITIAL[one.how] for one in self._carried),
+            ),
             numbers=tuple(numbers),
+            carried=tuple(given.type for given in carries),
         )
 
     # --- inputs ---
@@ -159,7 +168,13 @@ class Builder:
         ident = self._names.id() if again else node.id
         name = self._names.name(f"{node.name}.again") if again else node.name
         mine = replace(_substituted(mine, new), id=ident, name=name)
-        self._add(mine)
+        carry = carry_of(self.graph, node, self._states)
+        if carry is None:
+            self._add(mine)
+        else:
+            self._carried.append(carried(self._names, mine, *carry))
+            self._nodes.extend(self._carried[-1].nodes)
+            mine = self._carried[-1].whole
         self._new.update(zip(node.outputs, mine.outputs, strict=True))
         return mine
 

@@ -14,6 +14,7 @@ from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node, Op, Origin, Value, substitute
 from peakfold.ir.plan import Region, Run
 from peakfold.ir.regions import why_not_inside
+from peakfold.ir.types import Type
 from peakfold.plan.fission.body import Builder, PartOf, first_fresh, refused
 from peakfold.plan.fission.derived import LOOP, Assigned, Body, Derived
 
@@ -45,7 +46,8 @@ def split(graph: Graph, regions: Sequence[Region], assign: Assign, part_of: Part
     bodies: dict[int, Body] = {}
     for builder, values in zip(builders, made, strict=True):
         built = builder.build(values)
-        loop = _loop(graph, builder, first_fresh(graph) + len(loops), values, built.graph.digest)
+        kinds = (*(graph.type(value) for value in values), *built.carried)
+        loop = _loop(graph, builder, first_fresh(graph) + len(loops), kinds, built.graph.digest)
         plan = builder.region.plan
         nested_regions = plan.regions if plan is not None else ()
         _require_equal_parts(builder, nested_regions)
@@ -111,9 +113,8 @@ def _require_runs(graph: Graph, regions: Sequence[Region]) -> None:
             seen[run] = region.axis
 
 
-def _loop(graph: Graph, builder: Builder, ident: int, made: Sequence[Value], digest: str) -> Node:
+def _loop(graph: Graph, builder: Builder, ident: int, kinds: tuple[Type, ...], digest: str) -> Node:
     region = builder.region
-    kinds = tuple(graph.type(value) for value in made)
     kwargs = (("body", digest), ("parts", len(range(0, builder.length, builder.size))))
     phases = [graph.node[run.node].origin.phase for run in region.runs]
     phase = "backward" if "backward" in phases else phases[0]
