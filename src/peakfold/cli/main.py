@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,31 @@ from peakfold.cli.check import check_command
 from peakfold.cli.demo import run_demo
 from peakfold.cli.dims import dims as run_dims
 from peakfold.cli.failures import guarded
+from peakfold.cli.options import (
+    DeviceOf,
+    FissionOf,
+    FolderOf,
+    HoldsOf,
+    HostMemoryOf,
+    InferenceOf,
+    IterationsOf,
+    JsonOf,
+    LatencyOf,
+    MemoryOf,
+    OffloadOf,
+    Optimizer,
+    OptimizerOf,
+    OutOf,
+    PlanOf,
+    RewriteOf,
+    RngOf,
+    RoundingOf,
+    SeedOf,
+    Size,
+    SizeOf,
+    TargetOf,
+    TimeBudgetOf,
+)
 from peakfold.cli.output import Output
 from peakfold.cli.pareto import pareto as run_pareto
 from peakfold.cli.progress import Reporter
@@ -36,92 +60,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-class Size(StrEnum):
-    """Sizes of the named workloads."""
-
-    tiny = "tiny"
-    cpu = "cpu"
-    paper = "paper"
-
-
-class Optimizer(StrEnum):
-    """Optimizers of the named workloads."""
-
-    sgd = "sgd"
-    momentum = "momentum"
-    adam = "adam"
-    adamw = "adamw"
-
-
-TargetOf = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A workload's name, or path/to/file.py:function.")
-]
-SizeOf = Annotated[Size | None, typer.Option("--size", help="Size of a workload.", show_default="cpu")]
-OptimizerOf = Annotated[Optimizer | None, typer.Option("--optimizer", help="Optimizer of a workload.")]
-DeviceOf = Annotated[str, typer.Option("--device", metavar="cpu|cuda|sim:NAME", help="Where it is to run.")]
-MemoryOf = Annotated[
-    str | None,
-    typer.Option("--memory", metavar="M", help="Budget: bytes, 4GiB, 40%, fit; arena:4GiB for an arena."),
-]
-LatencyOf = Annotated[
-    str | None, typer.Option("--latency", metavar="L", help="Most time over eager's, e.g. 1.10.")
-]
-TimeBudgetOf = Annotated[float, typer.Option("--time-budget", metavar="S", help="Seconds of searching.")]
-IterationsOf = Annotated[
-    int | None, typer.Option("--iterations", metavar="N", help="Steps of searching; makes it repeatable.")
-]
-RngOf = Annotated[str, typer.Option("--rng", metavar="eager|counter", help="Whose random numbers.")]
-SeedOf = Annotated[
-    int, typer.Option("--seed", help="Of weights, batch and search.", min=0, max=2**63 - 1, clamp=False)
-]
-PlanOf = Annotated[
-    Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, do not search.")
-]
-RewriteOf = Annotated[
-    bool, typer.Option("--rewrite/--no-rewrite", help="Rewrite the graph first, where every bit stays.")
-]
-OffloadOf = Annotated[
-    str | None,
-    typer.Option(
-        "--offload",
-        metavar="none|host|PATH",
-        help="Where values may wait outside the device: its host's memory, or files in a folder.",
-        show_default="none on cpu, else host",
-    ),
-]
-HostMemoryOf = Annotated[
-    str | None, typer.Option("--host-memory", metavar="M", help="Most bytes there, e.g. 64GiB.")
-]
-FissionOf = Annotated[
-    bool,
-    typer.Option("--fission/--no-fission", help="Do regions in parts where that pays; sums round otherwise."),
-]
-InferenceOf = Annotated[
-    bool, typer.Option("--inference", help="The model alone, without loss, gradients and update.")
-]
-RoundingOf = Annotated[
-    bool,
-    typer.Option(
-        "--rounding/--no-rounding", help="Also rewrite where that is faster and sums round otherwise."
-    ),
-]
-HoldsOf = Annotated[
-    str,
-    typer.Option(
-        "--arena-holds",
-        metavar="step|all",
-        help="With arena:4GiB: what lies there, the step's own allocations or weights and batch too.",
-    ),
-]
-OutOf = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
-]
-JsonOf = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is stdout.")
-]
-FolderOf = Annotated[Path, typer.Argument(metavar="DIR", help="What --out wrote.")]
 
 
 @app.callback(invoke_without_command=True)
