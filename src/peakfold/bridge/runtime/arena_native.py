@@ -70,15 +70,24 @@ def library(folder: Path) -> Path:
     Raises:
         UsageError: there is no C++ compiler, it fails, or the folder cannot be written.
     """
-    source = (resources.files("peakfold.bridge.runtime") / "arena.cpp").read_bytes()
-    key = hashlib.sha256(source + repr((torch.__version__, FLAGS)).encode()).hexdigest()[:16]
-    path = folder / f"arena-{key}.so"
+    return built(folder, "arena.cpp", ("-lc10",))
+
+
+def built(folder: Path, name: str, options: tuple[str, ...]) -> Path:
+    """Return a source of this package compiled, from a folder or into it.
+
+    Raises:
+        UsageError: as of `library`.
+    """
+    source = (resources.files("peakfold.bridge.runtime") / name).read_bytes()
+    key = hashlib.sha256(source + repr((torch.__version__, FLAGS, options)).encode()).hexdigest()[:16]
+    path = folder / f"{Path(name).stem}-{key}.so"
     if not path.is_file():
-        _compile(source, path)
+        _compile(source, path, options)
     return path
 
 
-def _compile(source: bytes, path: Path) -> None:
+def _compile(source: bytes, path: Path, options: tuple[str, ...]) -> None:
     compiler = _compiler()
     torch_folder = Path(torch.__file__).parent
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
@@ -88,7 +97,7 @@ def _compile(source: bytes, path: Path) -> None:
             text, made = Path(aside) / "arena.cpp", Path(aside) / "arena.so"
             text.write_bytes(source)
             command = [compiler, *FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{torch_folder / 'include'}"]
-            command += [str(text), "-o", str(made), f"-L{torch_folder / 'lib'}", "-lc10"]
+            command += [str(text), "-o", str(made), f"-L{torch_folder / 'lib'}", *options]
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
             if done.returncode:
                 raise _no_allocator("the C++ compiler fails", compiler, done.stderr.strip()[:SHOWN])
