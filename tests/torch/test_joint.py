@@ -91,7 +91,7 @@ def test_a_saved_search_is_for_its_own_graph_and_question():
     other = Task(*mlp(width=32)).capture().graph
     with pytest.raises(CacheError, match="for another graph"):
         read(text, other, "key", "file")
-    with pytest.raises(CacheError, match="other limits"):
+    with pytest.raises(CacheError, match="other costs"):
         read(text, search.graph, "another", "file")
     for damaged in ("", "[]", text[: len(text) // 2], text.replace('"visits"', '"visit"')):
         with pytest.raises(CacheError, match="saved search"):

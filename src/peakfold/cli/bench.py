@@ -39,6 +39,34 @@ def run_bench(settings: "Settings", output: Output) -> None:
     _require_good(results, settings)
 
 
+def run_figure(
+    figure: int, workloads: str, size: str, device: str, time_budget: float, output: Output
+) -> None:
+    """Make a figure of the paper on our side, and write its JSON; to stdout where no file was named.
+
+    Raises:
+        UsageError: there is no such figure.
+        Interrupted: by the user, after what is known has been written.
+        PeakfoldError: a workload failed.
+    """
+    from peakfold.bench.figures import run as figures
+
+    names = tuple(name.strip() for name in workloads.split(",") if name.strip())
+    asked = figures.asked_of(figure, names, size, device, time_budget)
+    if output.json is None and output.folder is None:
+        output = Output("-")
+    output.check()
+    with Reporter(output.progress) as progress, output.alone():
+        text, good = figures.run(asked, progress)
+    if output.folder is not None:
+        write_files(output.folder, {f"figure{figure}.json": text.encode()})
+    output.write_json(text)
+    if '"complete": false' in text:
+        raise Interrupted(stage="bench", what="interrupted", got="what is known is written")
+    if not good:
+        raise PeakfoldError(stage="bench", what="a workload failed", hint="its row says why")
+
+
 def _write(results: "Results", output: Output) -> None:
     from peakfold.bench.rows import to_json
 

@@ -1,8 +1,10 @@
 """The command line: reads options, calls the pipeline, shows the report."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -12,7 +14,7 @@ from peakfold import __version__
 from peakfold.cli import calls
 from peakfold.cli import memory as memory_commands
 from peakfold.cli import rules as rules_commands
-from peakfold.cli.bench import run_bench
+from peakfold.cli.bench import run_bench, run_figure
 from peakfold.cli.check import check_command
 from peakfold.cli.demo import run_demo
 from peakfold.cli.dims import dims as run_dims
@@ -33,9 +35,11 @@ from peakfold.cli.options import (
     OptimizerOf,
     OutOf,
     PlanOf,
+    ResumeOf,
     RewriteOf,
     RngOf,
     RoundingOf,
+    SaveSearchOf,
     SeedOf,
     Size,
     SizeOf,
@@ -92,6 +96,8 @@ def optimize(
     fission: FissionOf = False,
     rounding: RoundingOf = False,
     arena_holds: HoldsOf = "step",
+    resume: ResumeOf = None,
+    save_search: SaveSearchOf = None,
     out: OutOf = None,
     json: JsonOf = None,
 ) -> None:
@@ -101,9 +107,10 @@ def optimize(
     chosen |= _host(offload, host_memory) | ({"fission": "yes"} if fission else {})
     chosen |= {"rounding": "yes"} if rounding else {}
     chosen |= {} if arena_holds == "step" else {"arena_holds": arena_holds}
+    files = {"resume": resume, "save_search": save_search}
     text = None if plan is None else calls.read_plan(plan)
     limits = (memory, latency, time_budget, iterations)
-    _optimize(chosen, limits, text, Output(json, out))
+    _optimize(chosen, limits, text, Output(json, out), files)
 
 
 @app.command()
@@ -253,10 +260,22 @@ def bench(
         float, typer.Option("--time-budget", metavar="S", help="Seconds of searching for each constraint.")
     ] = 10.0,
     repeats: Annotated[int, typer.Option("--repeats", help="Timed runs of each variant.")] = 5,
+    figure: Annotated[
+        int | None,
+        typer.Option(
+            "--figure", metavar="N", help="A figure of the MAGIS paper, 9 to 16: predicted, as JSON."
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", metavar="cpu|sim:NAME", help="Of --figure: where operators run.")
+    ] = "cpu",
     out: OutOf = None,
     json: JsonOf = None,
 ) -> None:
     """Measure eager, what users do today, and peakfold at given constraints, all in one run a workload."""
+    if figure is not None:
+        run_figure(figure, workloads, size.value, _device(device), time_budget, Output(json, out))
+        return
     from peakfold.bench import settings
     from peakfold.workloads import NAMES
 
@@ -305,16 +324,28 @@ def _device(name: str) -> str:
     )
 
 
-def _optimize(chosen: dict[str, str], limits: Limits, plan: str | None, output: Output) -> None:
+def _optimize(
+    chosen: dict[str, str],
+    limits: Limits,
+    plan: str | None,
+    output: Output,
+    files: Mapping[str, str | None] = MappingProxyType({}),
+) -> None:
     output.check()
-    report = _run(chosen, limits, plan, output)
+    report = _run(chosen, limits, plan, output, files)
     output.write(report)
     render_terminal(report, output.tables)
     output.tell()
     _require_equal(report)
 
 
-def _run(chosen: dict[str, str], limits: Limits, plan: str | None, output: Output) -> Report:
+def _run(
+    chosen: dict[str, str],
+    limits: Limits,
+    plan: str | None,
+    output: Output,
+    files: Mapping[str, str | None] = MappingProxyType({}),
+) -> Report:
     from peakfold.pipeline.request import request
 
     memory, latency, time_budget, iterations = limits
@@ -335,6 +366,8 @@ def _run(chosen: dict[str, str], limits: Limits, plan: str | None, output: Outpu
         fission=chosen.get("fission") == "yes",
         rounding=chosen.get("rounding") == "yes",
         arena_holds=chosen.get("arena_holds", "step"),
+        resume=files.get("resume"),
+        save_search=files.get("save_search"),
     )
     with Reporter(output.progress) as progress, output.alone():
         report = calls.optimize(chosen, asked, progress)

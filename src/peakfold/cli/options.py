@@ -84,6 +84,12 @@ HoldsOf = Annotated[
         help="With arena:4GiB: what lies there, the step's own allocations or weights and batch too.",
     ),
 ]
+ResumeOf = Annotated[
+    str | None, typer.Option("--resume", metavar="FILE", help="Go on with a search that was saved.")
+]
+SaveSearchOf = Annotated[
+    str | None, typer.Option("--save-search", metavar="FILE", help="Save the search, to go on with it.")
+]
 OutOf = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
 ]

@@ -37,6 +37,8 @@ class Request:
         host_memory: most bytes there; None for what is free.
         rounding: also rewrite where sums are rounded in another order, and that is faster.
         fission: split regions into parts where that pays; sums over parts round otherwise than whole ones.
+        resume: file of a search with ``fission`` that is gone on with; None for none.
+        save_search: file that such a search is saved to.
         arena_holds: what lies in an arena: ``"step"``, what the step allocates; ``"all"``, weights, buffers,
             optimizer state and the batch too.
     """
@@ -55,6 +57,8 @@ class Request:
     offload: str | None = None
     host_memory: int | None = None
     fission: bool = False
+    resume: str | None = None
+    save_search: str | None = None
     rounding: bool = False
     arena_holds: ArenaHolds = "step"
 
@@ -93,6 +97,8 @@ def request(
     fission: bool = False,
     rounding: bool = False,
     arena_holds: str = "step",
+    resume: str | None = None,
+    save_search: str | None = None,
 ) -> Request:
     """Return the request that a user's arguments make.
 
@@ -125,6 +131,13 @@ def request(
         raise UsageError(
             stage="options", what="the seed is out of range", expected="0 <= seed < 2**63", got=str(seed)
         )
+    if (resume or save_search) and not fission:
+        raise UsageError(
+            stage="options",
+            what="only a search with --fission is saved and gone on with",
+            expected="--fission with --resume and --save-search",
+            got="a search without it",
+        )
     return Request(
         memory=None if memory is None else parse_budget(memory),
         latency=None if latency is None else parse_latency(latency),
@@ -140,6 +153,8 @@ def request(
         offload=offload,
         host_memory=None if host_memory is None else _host_bytes(parse_memory(host_memory)),
         fission=fission,
+        resume=resume,
+        save_search=save_search,
         rounding=rounding,
         arena_holds=_arena_holds(arena_holds, memory, offload),
     )

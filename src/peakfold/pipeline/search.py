@@ -13,6 +13,7 @@ from peakfold.pipeline.ctrl_c import CtrlC, postponed
 from peakfold.pipeline.host import is_offloading, limit
 from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.request import Request
+from peakfold.pipeline.searches import Searches, side_by_side
 from peakfold.pipeline.stage import Stages
 from peakfold.plan.fission.program import CostsOf
 from peakfold.plan.schedule import offload_search, planner
@@ -61,10 +62,10 @@ def find(
     key = plan_cache.key_of(graph, costs, effort)
     known, unread = plan_cache.load(folder, key, graph)
     faults = [] if unread is None else [unread]
-    if known is not None:
+    if known is not None and not asked.resume and not asked.save_search:
         return known, faults
     with postponed() as ctrl_c:
-        found = _search(asked, costs_of)(
+        found = _search(asked, costs_of, graph, costs)(
             graph,
             costs,
             memory=bounds.memory,
@@ -83,10 +84,13 @@ def find(
     return kept, faults if unkept is None else [*faults, unkept]
 
 
-def _search(asked: Request, costs_of: CostsOf) -> Callable[..., planner.Found]:
+def _search(asked: Request, costs_of: CostsOf, graph: Graph, costs: Costs) -> Callable[..., planner.Found]:
     """Return the search that a request means."""
     if asked.fission:
-        return partial(joint.optimize, costs_of=costs_of)
+        kept = Searches(asked.resume, asked.save_search, graph, plan_cache.key_of(graph, costs, asked.seed))
+        workers = side_by_side(asked.simulated)
+        search = partial(joint.optimize, costs_of=costs_of, workers=workers)
+        return partial(search, saved=kept.load(), save=kept.store if asked.save_search else None)
     if is_offloading(asked):
         return partial(offload_search.optimize, host_memory=limit(asked))
     return planner.optimize

@@ -100,7 +100,10 @@ class Joint:
         """
         self.began = time.monotonic()
         with self.clock.at("unsplit"):
-            self.unsplit = self._unsplit() if self.saved is None else self._known(self.saved)
+            if self.saved is not None:
+                self.archive.add(*self.saved.front)
+            known = None if self.saved is None else self.saved.within(self.goal)
+            self.unsplit = self._unsplit() if known is None else self._known(known)
         reason = self._searched()
         self._save()
         best = self.archive.best(self.goal)
@@ -178,7 +181,6 @@ class Joint:
 
     def _known(self, saved: Saved) -> Unsplit:
         """Take over what an earlier search found; its states are not planned again."""
-        self.archive.add(*saved.front)
         self.states += saved.unsplit.states
         if saved.unsplit.error is not None:
             self.refused.append(saved.unsplit.error)
@@ -209,7 +211,8 @@ class Joint:
             return self._turns(visit)
 
     def _turns(self, visit: Visitor) -> StopReason | None:
-        known = {} if self.saved is None else {one.parts: one for one in self.saved.visits}
+        same = None if self.saved is None else self.saved.within(self.goal)
+        known = {} if same is None else {one.parts: one for one in same.visits}
         explored = self.time_budget * (1 - POLISH if self.times else 1)
         turns = -(-self.most // BATCH) if self.iterations is not None else STATES * 40
         for turn in range(turns):
@@ -259,7 +262,7 @@ class Joint:
 
     def _save(self) -> None:
         if self.save is not None:
-            self.save(Saved(self.unsplit, tuple(self.visits), self.archive.front))
+            self.save(Saved(self.goal, self.unsplit, tuple(self.visits), self.archive.front))
 
     @property
     def _elapsed(self) -> float:

@@ -7,6 +7,7 @@ so that a search that is gone on with comes to what it would have come to withou
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from peakfold.errors import CacheError, InfeasibleError, PeakfoldError
 from peakfold.ir.graph import Graph
@@ -15,6 +16,9 @@ from peakfold.ir.text import parse_plan, print_plan
 from peakfold.plan.fission.derive import Splitter
 from peakfold.plan.fission.tree import Parts
 from peakfold.plan.schedule.found import Point
+from peakfold.plan.schedule.goal import Goal
+
+N = TypeVar("N", int, float)
 
 FORMAT = "peakfold search 1"
 
@@ -89,14 +93,20 @@ class Saved:
     """What a search knows.
 
     Attributes:
+        goal: the limits.
         unsplit: of the plan without regions.
         visits: states that were planned, in order.
         front: the best plans.
     """
 
+    goal: Goal
     unsplit: Unsplit
     visits: tuple[Visit, ...]
     front: tuple[Point, ...]
+
+    def within(self, goal: Goal) -> "Saved | None":
+        """Return it if it is for the same limits; None if not, where its front alone is of use."""
+        return self if self.goal == goal else None
 
 
 def text_of(saved: Saved, graph: Graph, key: str) -> str:
@@ -105,7 +115,7 @@ def text_of(saved: Saved, graph: Graph, key: str) -> str:
     Args:
         saved: what it knows.
         graph: the program.
-        key: of everything else that decides the search: costs, limits, seed, iterations.
+        key: of everything else that decides what plans come to: costs, seed, iterations.
     """
     splitter = Splitter()
     unsplit = saved.unsplit
@@ -113,6 +123,8 @@ def text_of(saved: Saved, graph: Graph, key: str) -> str:
         "format": FORMAT,
         "graph": graph.digest,
         "key": key,
+        "memory": saved.goal.memory,
+        "latency": saved.goal.latency,
         "unsplit": {
             "bound": unsplit.bound,
             "states": unsplit.states,
@@ -145,7 +157,7 @@ def read(text: str, graph: Graph, key: str, where: str) -> Saved:
     Args:
         text: what `text_of` made.
         graph: the program.
-        key: of everything else that decides the search.
+        key: of everything else that decides what plans come to.
         where: the name of the file, for errors.
 
     Raises:
@@ -159,7 +171,7 @@ def read(text: str, graph: Graph, key: str, where: str) -> Saved:
             expected, got = f"graph {graph.digest}", f"graph {entry['graph']}"
             raise _refused("the saved search is for another graph", where, expected, got)
         if entry["key"] != key:
-            what = "the saved search is for other limits, costs, seed or number of iterations"
+            what = "the saved search is for other costs, another seed or number of iterations"
             raise _refused(what, where, f"a search with key {key}", f"key {entry['key']}")
         return _saved(entry, graph)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -182,6 +194,7 @@ def _saved(entry: Mapping[str, object], graph: Graph) -> Saved:
         return parse_plan(text, graph, splitter)
 
     return Saved(
+        Goal(_number(entry["memory"], int), _number(entry["latency"], float)),
         Unsplit(int(unsplit["bound"]), int(unsplit["states"]), _error(unsplit["error"])),
         tuple(
             Visit(
@@ -195,6 +208,10 @@ def _saved(entry: Mapping[str, object], graph: Graph) -> Saved:
         ),
         tuple(Point(int(p["peak_bytes"]), float(p["seconds"]), plan(p["plan"])) for p in front),
     )
+
+
+def _number(given: object, kind: type[N]) -> N | None:
+    return None if given is None else kind(str(given))
 
 
 def _head(text: str) -> str:
