@@ -14,7 +14,7 @@ SHARES = (0.8, 0.4)
 def memory_bars(name: str, asked: Asked) -> Iterator[Row]:
     """Yield the least bytes within each time."""
     one = studied(name, asked)
-    peers = list(one.peers())
+    peers = list(one.peers(asked))
     for limit in TIMES:
         best: dict[str, float] = {}
         for planner, peak, seconds in peers:
@@ -27,7 +27,7 @@ def memory_bars(name: str, asked: Asked) -> Iterator[Row]:
 def time_bars(name: str, asked: Asked) -> Iterator[Row]:
     """Yield the least time within each share of eager's bytes."""
     one = studied(name, asked)
-    peers = list(one.peers())
+    peers = list(one.peers(asked))
     for share in SHARES:
         best: dict[str, float] = {}
         for planner, peak, seconds in peers:

@@ -31,7 +31,7 @@ LEVELS = 6
 def fronts(name: str, asked: Asked) -> Iterator[Row]:
     """Yield the points of each curve."""
     one = studied(name, asked)
-    yield from ({"workload": name, "curve": planner, **one.ratios(*at)} for planner, *at in one.peers())
+    yield from ({"workload": name, "curve": planner, **one.ratios(*at)} for planner, *at in one.peers(asked))
     yield from _ours(one, asked)
 
 

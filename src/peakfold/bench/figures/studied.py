@@ -1,5 +1,6 @@
 """What every figure is made of: a workload captured and priced, and what is found and predicted for it."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -85,13 +86,22 @@ class Studied:
         )
         return Joint(self.graph, self.costs_of, goal, asked.time_budget, seed=asked.seed)
 
-    def peers(self) -> Iterator[tuple[Name, float, float]]:
-        """Yield what the planners of the literature come to for even budgets: name, bytes, seconds."""
+    def peers(self, asked: Asked) -> Iterator[tuple[Name, float, float]]:
+        """Yield what the planners of the literature come to for even budgets: name, bytes, seconds.
+
+        A planner whose time is spent is not asked for lower budgets.
+
+        Args:
+            asked: the time of each planner.
+        """
         subject = Subject.of(self.graph, self.costs)
         resident = subject.tables.resident
         budgets = np.linspace(self.eager, resident, BUDGETS + 1)[1:-1].tolist()
         for name, planner in PLANNERS.items():
+            began = time.process_time()
             for budget in budgets:
+                if time.process_time() - began > asked.time_budget:
+                    break
                 try:
                     line = planner(subject, int(budget)).timeline
                 except PeakfoldError:

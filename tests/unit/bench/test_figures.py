@@ -1,0 +1,60 @@
+"""The figures of the paper: what is asked for, the random networks, and their JSON."""
+
+import json
+from random import Random
+
+import pytest
+
+from peakfold.bench.figures import run as figures
+from peakfold.bench.figures.scheduling import runs, summary
+from peakfold.bench.nasnet import changed, network
+from peakfold.cli.failures import guarded
+from peakfold.cli.main import app
+from peakfold.errors import UsageError
+
+
+def test_a_figure_that_is_not_there_is_refused():
+    with pytest.raises(UsageError, match="no such figure"):
+        figures.asked_of(8, (), "cpu", "cpu", 1.0)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_random_networks_and_rewrites_of_them_have_valid_orders(training):
+    for seed in range(5):
+        problem = network(seed, 2, training)
+        assert problem.is_order(range(problem.size))
+        for run in range(5):
+            after = changed(problem, range(problem.size), Random(run))
+            assert after.problem.is_order(after.order)
+            assert after.problem.size > problem.size
+
+
+def test_the_same_seed_gives_the_same_networks():
+    assert network(3, 2) == network(3, 2) != network(4, 2)
+
+
+def test_incremental_scheduling_is_compared_with_the_whole():
+    rows = list(runs(figures.asked_of(14, (), "cpu", "cpu", 0.01)))
+    found = summary(rows)
+    assert found["runs"] == len(rows) >= 1
+    assert all(row["incremental_peak"] >= row["full_peak"] for row in rows if row["best_first_is_exact"])
+    assert found["equal"] == sum(row["incremental_peak"] == row["full_peak"] for row in rows)
+
+
+def test_the_command_writes_json(tmp_path):
+    file = tmp_path / "figure.json"
+    arguments = ["bench", "--figure", "14", "--time-budget", "0.01", "--json", str(file)]
+    assert guarded(app, arguments) == 0
+    found = json.loads(file.read_text())
+    assert found["figure"] == 14
+    assert found["complete"] is True
+    assert found["summary"]["runs"] == len(found["rows"])
+
+
+def test_a_workload_that_fails_is_a_row(tmp_path):
+    file = tmp_path / "figure.json"
+    arguments = ["bench", "--figure", "16", "--workloads", "none such", "--json", str(file)]
+    assert guarded(app, arguments) == 1
+    (row,) = json.loads(file.read_text())["rows"]
+    assert row["workload"] == "none such"
+    assert row["error"]
