@@ -10,6 +10,7 @@ from torch._higher_order_ops import while_loop
 
 import peakfold
 from peakfold.bridge.capture import capture_inference, capture_step
+from peakfold.bridge.capture.eager_memory import eager_memory
 from peakfold.bridge.capture.intercept import intercepted
 from peakfold.bridge.codegen.emit import emit
 from peakfold.bridge.runtime.measure import peak_bytes
@@ -346,6 +347,29 @@ def test_bad_control_flow_names_its_line(module, what, got):
     assert caught.value.what == what
     assert caught.value.got == got
     assert "test_control.py:" in caught.value.where
+
+
+def test_keyed_numbers_are_refused():
+    module = branch(lambda v: v.sin(), lambda v: v.cos())
+    with pytest.raises(CaptureError) as caught:
+        capture_inference(module, torch.zeros(4), keyed=True)
+    assert caught.value.what == "torch.cond is captured with numbers drawn from torch's stream alone"
+    assert caught.value.expected == "rng='eager'"
+
+
+def test_the_memory_of_eager_is_predicted_over_both_sides():
+    torch.manual_seed(0)
+    model, batch = Sides(), (torch.rand(64, 8),)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss(m, x):
+        return m(x).square().mean()
+
+    found = eager_memory(model, loss, optimizer, batch)
+    assert found.steps.count("cat") == 2
+    assert found.steps.count("plain.addmm") == 1
+    wide = 64 * (32 + 8 + 8) * 4
+    assert found.peak_bytes > sum(p.nbytes for p in model.parameters()) + batch[0].nbytes + wide
 
 
 def test_a_loop_that_needs_gradients_is_refused():

@@ -167,6 +167,14 @@ def traced(
 
 
 def _check_forward(recorder: "Recorder", what: str) -> None:
+    tape = recorder.tape
+    while isinstance(tape, Inner):
+        tape = tape.outer
+    if tape.key is not None:
+        got, hint = "rng='counter'", "let the numbers be those that eager draws"
+        raise _error(
+            f"{what} is captured with numbers drawn from torch's stream alone", "rng='eager'", got, hint
+        )
     if recorder.tape.places.phase == "update":
         raise _error(f"{what} runs in the optimizer", "control flow in the forward pass")
 
