@@ -63,7 +63,7 @@ COMMANDS = {
     "capture": Command(f"{FIGURES} capture --json results/capture.json", 1.5),
     "planning": Command(f"{FIGURES} planning --json results/planning.json", 4.5),
     "overhead": Command(f"{FIGURES} overhead --json results/overhead.json", 2.5),
-    "arena": Command(f"{FIGURES} arena --json results/arena.json", 6),
+    "arena": Command(f"{FIGURES} arena --sizes cpu --json results/arena.json", 6),
     "packing": Command(f"{FIGURES} packing --json results/packing.json", 0.5),
     "simulations": Command(f"{FIGURES} simulations --json results/simulations.json", 0.2),
     "equality": Command(f"{FIGURES} equality --json results/equality.json", 3.5),
@@ -370,7 +370,7 @@ SECTIONS = (
         _arena,
     ),
     Section(
-        "Problems without slack: CPU seconds until they fit",
+        "Hard public problems of placing buffers: CPU seconds until they fit",
         "packing",
         "all fit, in 60 s together with the six others of their kind; a placement within 1 s",
         ("problem", "buffers", "fits", "mean", "most", "gap after 1 s, no capacity"),
