@@ -81,8 +81,8 @@ class Subject:
             if found is None:
                 tensors[item.id] = (made + 0.5).to(getattr(torch, item.type.dtype))
             else:
-                shift = NOISE * made if item.kind == "parameter" else 0
-                tensors[item.id] = found.detach() + shift
+                own = found.detach()
+                tensors[item.id] = own + NOISE * made if item.kind == "parameter" else own.clone()
         return Subject(name, graph, tensors, scalars)
 
     @cached_property

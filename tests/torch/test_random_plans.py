@@ -7,7 +7,7 @@ import torch
 from tests.torch.test_regions import programs
 
 from benchmarks.faults import FAULTS, SPLIT, faulty, split_plan
-from benchmarks.random_plans import Subject, random_plan
+from benchmarks.random_plans import Subject, random_plan, subject_of
 from peakfold.bridge.runtime.compare import BOUND
 from peakfold.errors import PlanError
 from peakfold.ir.plan import Plan
@@ -77,3 +77,10 @@ def test_two_draws_in_the_other_order_are_seen():
     )
     assert sources
     assert all(found.error(source) > BOUND for source in sources)
+
+
+def test_inputs_keep_their_types():
+    found = subject_of("gptneo", "momentum")
+    types = {item.id: item.type.dtype for item in found.graph.inputs if item.id in found.tensors}
+    assert all(str(tensor.dtype) == f"torch.{types[ident]}" for ident, tensor in found.tensors.items())
+    assert found.error(found.source(Plan(found.graph.digest))) == 0.0
