@@ -5,10 +5,14 @@ from itertools import pairwise
 
 import torch
 
-from peakfold.bridge.runtime.interpret import operator_of, symbol
-from peakfold.ir.graph import Symbol, Value
+from peakfold.bridge.runtime.interpret import interpret, operator_of, symbol
+from peakfold.ir.graph import Graph, Output, Symbol, Value
+from peakfold.ir.plan import Region, Run
 from peakfold.ir.types import TensorType
+from peakfold.plan.fission.axes import anchor_of
 from peakfold.plan.fission.carries import carry_of
+from peakfold.plan.fission.derive import derive
+from peakfold.plan.fission.dims import components
 from peakfold.plan.fission.part import multiples, part_of
 from peakfold.plan.fission.states import Factor, Part, Partial
 
@@ -101,3 +105,25 @@ def in_parts(graph, nodes, assignment, length, values, parts, equal=False):
         for value in made:
             rows[value].append(local[value])
     return {value: joined(rows[value], assignment[value]) for value in made}
+
+
+def by_region(graph, node, vertex, length, values, parts):
+    """What one node makes as a region split at a vertex, or None where so many parts do not come out."""
+    size = -(-length // parts)
+    if -(-length // size) != parts:
+        return None
+    made = [value for value in node.outputs if values[value].numel()]
+    outputs = tuple(Output(f"y{value.index}", value) for value in made)
+    program = Graph(graph.inputs, (node,), outputs)
+    axis = next(axis for axis in components(program) if vertex in axis.members)
+    region = Region(axis.name, parts, (Run(node.id),), None, anchor_of(vertex))
+    derived = derive(program, (region,))
+    found = interpret(derived.graph, {v.node: values[v] for v in node.inputs}, {}, derived.bodies)
+    return {value: found[out.value] for value, out in zip(made, derived.graph.outputs, strict=True)}
+
+
+def corners(samples, channels, rows, columns):
+    """Where the largest element of each window of two by two is."""
+    corner = torch.arange(rows * columns).view(rows, columns)[::2, ::2]
+    across, down = torch.randint(2, (2, samples, channels, *corner.shape))
+    return corner + across + columns * down

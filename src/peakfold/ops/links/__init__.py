@@ -1,7 +1,7 @@
 """Dimension links: which dimensions of operands and outputs run over the same axis [MAGIS, section 4.1]."""
 
 from peakfold.ir.graph import Graph, Node
-from peakfold.ops.links.model import Axis, Call, Combine, Factor, Links, Slot, call_of, whole
+from peakfold.ops.links.model import Axis, Call, Combine, Factor, Halo, Links, Slot, call_of, whole
 from peakfold.ops.links.table import NO_LINKS, rule_of
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Call",
     "Combine",
     "Factor",
+    "Halo",
     "Links",
     "Slot",
     "call_of",

@@ -51,16 +51,36 @@ def whole(dim: int, length: int) -> Factor:
 
 
 @dataclass(frozen=True, slots=True)
+class Halo:
+    """What a part of an operand has beyond its own places: neighbours share it.
+
+    To make places ``[a, b)`` of an axis, an operator reads ``[a * inner - before, b * inner + after)`` of a
+    dimension that has ``inner`` places for each.
+
+    Attributes:
+        before: places before a part.
+        after: places after it.
+        fill: what stands where the operand has none, beyond its ends; None: a part ends there.
+    """
+
+    before: int
+    after: int
+    fill: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Slot:
     """Where an axis runs in one operand or output.
 
     Attributes:
         index: of the operand among ``node.inputs``, or of the output.
         factor: its length is the axis's.
+        halo: what is read of an operand beyond a part; None for no more than that.
     """
 
     index: int
     factor: Factor
+    halo: Halo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +102,21 @@ class Axis:
     combine: Combine | None = "sum"
     same: frozenset[int] = frozenset()
     carry: Combine | None = None
+
+    @property
+    def has_halo(self) -> bool:
+        """Whether parts read beyond their own places."""
+        return any(slot.halo is not None for slot in self.operands)
+
+    def allows(self, place: Factor) -> bool:
+        """Whether it can be split along a factor of itself: parts with halos are stretches of neighbours.
+
+        Example:
+            >>> rows = Axis((Slot(0, whole(2, 8), Halo(1, 1, 0.0)),), (Slot(0, whole(2, 8)),), None)
+            >>> rows.allows(Factor(0, 1, 4, 2)), rows.allows(Factor(0, 4, 2, 1))
+            (True, False)
+        """
+        return place.outer == 1 or not self.has_halo
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from peakfold.ir.graph import Arg
 from peakfold.ir.types import TensorType
+from peakfold.ops.links import spatial
 from peakfold.ops.links.model import Axis, Call, Combine, Links, Rule, Slot, whole
 from peakfold.ops.links.notation import axis, broadcast
 
@@ -188,6 +189,7 @@ def convolution(call: Call) -> Links | None:
         out_dim, in_dim = (1, 0) if call.arg(6) else (0, 1)
         axes.append(axis(slots(call, (1, out_dim), (2, 0)), outs(call, (0, 1)), None))
         axes.append(axis(slots(call, (0, 1), (1, in_dim)), ()))
+    axes += spatial.convolved(call)
     held = frozenset() if bias is None else frozenset({bias})
     x, weight = call.operand(0), call.operand(1)
     linear = tuple(frozenset({each}) | held for each in (x, weight) if each is not None)
@@ -203,6 +205,7 @@ def convolution_backward(call: Call) -> Links:
         bias = frozenset({2}) if flags(call.arg(10))[2:] == (True,) else frozenset[int]()
         inner = axis(slots(call, (1, 1), (2, in_dim)), outs(call, (0, 1), (1, in_dim)))
         axes.append(Axis(inner.operands, inner.outputs, inner.combine, bias))
+    axes += spatial.weighed(call)
     return Links(long(axes), (frozenset({0}),))
 
 

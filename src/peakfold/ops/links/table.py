@@ -5,7 +5,7 @@ An operator without a line is a barrier: no region goes through it.
 
 from collections.abc import Mapping
 
-from peakfold.ops.links import special, views
+from peakfold.ops.links import spatial, special, views
 from peakfold.ops.links.model import Links, Rule
 from peakfold.ops.links.notation import links, pointwise, reduction
 
@@ -133,20 +133,19 @@ TABLE: Mapping[str, Rule] = {
         special.elementwise_loss_backward(3),
     ),
     "binary_cross_entropy_backward": special.elementwise_loss_backward(4),
-    # pools and resampling: rows and columns are not split
+    # pools and resampling
     **_named(
         "upsample_bilinear2d upsample_nearest2d upsample_bilinear2d_backward upsample_nearest2d_backward",
         links("n c . . -> n c . .", linear=((0,),)),
     ),
-    "max_pool2d_with_indices": links("n c . . -> n c . ., n c . ."),
-    "max_pool2d_with_indices_backward": links("n c . ., n c . ., _, _, _, _, _, n c . . -> n c . ."),
-    **_named("avg_pool2d _adaptive_avg_pool2d", links("n c . . -> n c . .", linear=((0,),))),
-    **_named("avg_pool2d_backward _adaptive_avg_pool2d_backward", links("n c . ., n c . . -> n c . .")),
-    **_named("replication_pad2d reflection_pad2d", links("n c . . -> n c . .", linear=((0,),))),
-    **_named(
-        "replication_pad2d_backward reflection_pad2d_backward",
-        links("n c . ., n c . . -> n c . .", linear=((0,),)),
-    ),
+    "max_pool2d_with_indices": spatial.max_pool,
+    "max_pool2d_with_indices_backward": spatial.max_pool_backward,
+    "avg_pool2d": spatial.avg_pool,
+    "avg_pool2d_backward": spatial.avg_pool_backward,
+    "_adaptive_avg_pool2d": links("n c . . -> n c . .", linear=((0,),)),
+    "_adaptive_avg_pool2d_backward": links("n c . ., n c . . -> n c . ."),
+    **_named("replication_pad2d reflection_pad2d", spatial.padded(1, 1)),
+    **_named("replication_pad2d_backward reflection_pad2d_backward", spatial.padded(2, 2)),
 }
 """The rule of each packet, without ``aten.``."""
 
