@@ -12,7 +12,7 @@ from peakfold.cli.main import app
         ("bert", {"batch": 4, "sequence": 16, "vocabulary": 128, "heads": 2, "hidden": 32}),
         ("vit", {"batch": 4, "sequence": 17, "heads": 2, "classes": 10}),
         ("unet", {"batch": 2, "image rows": 32, "image columns": 32, "classes": 2}),
-        ("resnet50", {"batch": 4, "image rows": 32}),
+        ("resnet50", {"batch": 4, "image rows": 64}),
     ],
 )
 def test_axes_have_the_words_of_the_user(target, names, capsys):

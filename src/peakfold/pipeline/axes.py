@@ -67,4 +67,4 @@ def axes_of(target: Target, name: str, progress: Progress = silent) -> AxesOf:
 def _rows(found: tuple[Component, ...]) -> Iterator[AxisRow]:
     for axis in found:
         values = len({value for value, _ in axis.members})
-        yield AxisRow(axis.name, axis.length, axis.nodes, values, axis.nbytes)
+        yield AxisRow(axis.name, axis.finest, axis.nodes, values, axis.nbytes)

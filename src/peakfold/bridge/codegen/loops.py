@@ -6,7 +6,7 @@ from peakfold.bridge.codegen.frame import Frame
 from peakfold.bridge.codegen.writer import INDENT, margin, section
 from peakfold.ir.plan import Compute
 from peakfold.ir.types import TensorType, contiguous_strides
-from peakfold.plan.fission.derived import Initial, Number
+from peakfold.plan.fission.derived import Initial
 from peakfold.plan.fission.program import Nest
 
 WriteBody = Callable[[Frame, Nest], Iterator[str]]
@@ -54,13 +54,8 @@ def _inside(frame: Frame, step: Compute, start: str, stop: str) -> Frame:
     node = frame.graph.node[step.run.node]
     given = {ident: frame.read(value) for ident, value in zip(body.operands, node.inputs, strict=True)}
     given |= {ident: frame.read(value) for ident, value in zip(body.results, node.outputs, strict=True)}
-    given |= {number.input: _number(number, start, stop) for number in body.numbers}
+    given |= {number.input: number.text(start, stop) for number in body.numbers}
     return frame.nested(repeat.nest, given, "_part")
-
-
-def _number(number: Number, start: str, stop: str) -> str:
-    text = {"start": start, "stop": stop, "extent": f"({stop} - {start})"}[number.of]
-    return text if number.times == 1 else f"{text} * {number.times}"
 
 
 def _allocation(kind: TensorType, initial: Initial) -> str:

@@ -133,20 +133,12 @@ def _parts(body: Body, node: Node, values: Mapping[Value, Any]) -> list[torch.Te
     kinds = [kind for kind in node.types if isinstance(kind, TensorType)]
     results = [_blank(kind, initial) for kind, initial in zip(kinds, body.initial, strict=True)]
     new = body.graph.new_value
-    for start in body.starts:
-        stop = min(start + body.size, body.length)
-        numbers = {n.input: n.times * _NUMBER[n.of](start, stop) for n in body.numbers}
+    for start, stop in body.ends:
+        numbers = {number.input: number.at(start, stop) for number in body.numbers}
         now = tensors | dict(zip(body.results, results, strict=True))
         made = interpret(body.graph, now, scalars | numbers, body.derived.bodies)
         results = [made[new[ident]] for ident in body.results]
     return results
-
-
-_NUMBER: Mapping[str, Callable[[int, int], int]] = {
-    "start": lambda start, stop: start,
-    "stop": lambda start, stop: stop,
-    "extent": lambda start, stop: stop - start,
-}
 
 
 def _blank(kind: TensorType, initial: Initial) -> torch.Tensor:

@@ -8,6 +8,7 @@ from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.plan import Run
 from peakfold.ops.links import Axis, Factor, Links, links_of
 from peakfold.plan.fission.dims import Component, Joint, Vertex, joints
+from peakfold.plan.fission.halos import HaloError, halos
 from peakfold.plan.fission.states import Assignment, Partial, State
 
 WIDEST = 8
@@ -145,7 +146,7 @@ def _beside(joint: Joint, value: Value, factor: Factor) -> Iterator[Vertex]:
     """The factors of other values that run along an axis together with one."""
     for own, slot in joint.slots:
         place = slot.place(factor) if own == value else None
-        if place is not None:
+        if place is not None and joint.axis.allows(place):
             yield from ((other, there.within(place)) for other, there in joint.slots)
 
 
@@ -161,8 +162,12 @@ def _checked(
                 if value not in made:
                     states.setdefault(value, factors.get(value))
             _set_outputs(node, links[node.id], states, factors)
+        if any(axis.has_halo for node in nodes for axis in links[node.id].axes):
+            halos(nodes, states, lambda node: links[node.id])
     except RefusedError as refused:
         return refused.refusal
+    except HaloError as error:
+        return RefusedError(error.node, error.why).refusal
     return states
 
 
@@ -226,7 +231,8 @@ def _place_of(
     if not covered:
         wanted = ((slot, factors.get(node.outputs[slot.index])) for slot in axis.outputs)
         found = {slot.factor.place(state) for slot, state in wanted if state is not None}
-    return next(iter(found)) if len(found) == 1 else None
+    place = next(iter(found)) if len(found) == 1 else None
+    return place if place is not None and axis.allows(place) else None
 
 
 def _along(node: Node, links: Links, axis: Axis, place: Factor, operands: list[State]) -> tuple[State, ...]:

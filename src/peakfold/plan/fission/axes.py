@@ -1,12 +1,15 @@
 """From what a plan says of a region to the states of its values."""
 
+from functools import partial
+
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Anchor, Region, Run
-from peakfold.ops.links import Factor
+from peakfold.ops.links import Factor, links_of
 from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.derived import Assigned
 from peakfold.plan.fission.dims import Component, Vertex, components
+from peakfold.plan.fission.finer import finer, times
 
 KEPT = 16
 NAMES_SHOWN = 8
@@ -47,7 +50,9 @@ class Axes:
         found = assign(graph, runs, component, anchor)
         if isinstance(found, Refusal):
             raise _refused(region, found.why)
-        return Assigned(found, component.length)
+        nodes = [node for node in graph.nodes if node.id in inside]
+        by = times(nodes, found, partial(links_of, graph), component)
+        return Assigned(finer(found, by), component.length * by)
 
 
 def find(axes: tuple[Component, ...], region: Region) -> tuple[Component, Vertex | None]:

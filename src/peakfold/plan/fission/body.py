@@ -2,15 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Input, Node, Op, State, Value, substitute
 from peakfold.ir.plan import Region
 from peakfold.ir.types import ScalarType, TensorType, Type
+from peakfold.ops.links import links_of
 from peakfold.ops.strides import reads_strides
 from peakfold.plan.fission.borders import Names, NumberOf, Place, combined, placed, sliced
 from peakfold.plan.fission.carries import Carried, carried, carry_of
 from peakfold.plan.fission.derived import WHOLE, Assigned, Initial, Number
+from peakfold.plan.fission.fitted import Fitted
+from peakfold.plan.fission.halos import HaloError, Halos, halos
 from peakfold.plan.fission.states import Assignment, Combine, Factor, Part, Partial
 
 PartOf = Callable[[Graph, Node, Assignment, Part], Node]
@@ -80,7 +84,9 @@ class Builder:
             first_fresh(graph), {n.name for n in graph.nodes} | {g.name for g in graph.inputs}
         )
         self._numbers = NumberOf(self._names)
-        self._place = Place(self.size, self._numbers)
+        self._place = Place(self.size, self.length, self._numbers)
+        self._halos = self._reach()
+        self._fitted = Fitted(graph, self._states, self._halos, self._place, self._names)
         self._nodes: list[Node] = []
         self._new: dict[Value, Value] = {}
         self._parts: dict[Value, Value] = {}
@@ -105,9 +111,10 @@ class Builder:
         carries = tuple(one.given for one in self._carried)
         nodes, state = accumulated(self._nodes, state)
         read = {value.node for node in nodes for value in node.inputs}
-        numbers = [Number(i, *key) for key, i in self._numbers.ids.items() if i in read]
+        numbers = [Number(i, terms) for terms, i in self._numbers.ids.items() if i in read]
         given = [
-            Input(n.input, self._names.name(_number_name(n)), "scalar", ScalarType("int")) for n in numbers
+            Input(n.input, self._names.name(n.text("start", "stop")), "scalar", ScalarType("int"))
+            for n in numbers
         ]
         return Built(
             graph=Graph((*operands, *results.values(), *carries, *given), tuple(nodes), (), tuple(state)),
@@ -160,10 +167,23 @@ class Builder:
 
     # --- nodes ---
 
+    def _reach(self) -> Halos:
+        nodes = [self.graph.node[ident] for ident in self.inside]
+        try:
+            return halos(nodes, self._states, partial(links_of, self.graph))
+        except HaloError as error:
+            raise refused(self.region, f"{error.node.name} ({error.node.op.name}) {error.why}") from error
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every part is of one size, what it shares with its neighbours included."""
+        return not self.length % self.size and self._halos.even
+
     def _in_part(self, node: Node, part: Part) -> Node:
         """Add a node as it is in a part, and return that."""
-        new = {value: self._read(value) for value in dict.fromkeys(node.inputs)}
-        mine = self._part_of(self.graph, node, self._states, part)
+        new = self._operands(node)
+        mine = self._part_of(self.graph, node, self._states, self._fitted.part(node, part))
+        mine = self._fitted.called(node, mine)
         again = self.inside[node.id] > 0
         ident = self._names.id() if again else node.id
         name = self._names.name(f"{node.name}.again") if again else node.name
@@ -177,6 +197,19 @@ class Builder:
             mine = self._carried[-1].whole
         self._new.update(zip(node.outputs, mine.outputs, strict=True))
         return mine
+
+    def _operands(self, node: Node) -> dict[Value, Value]:
+        """Return what a node reads in a part, by what it reads: the rows that it needs."""
+        found: dict[Value, Value] = {}
+        for index, value in enumerate(node.inputs):
+            made, fresh = self._fitted.operand(node, index, self._read(value))
+            for item in fresh:
+                self._add(item)
+            if found.setdefault(value, made) != made:
+                raise refused(
+                    self.region, f"{node.name} reads {self.graph.name_of(value)} in two ways at once"
+                )
+        return found
 
     def _add(self, node: Node) -> Value:
         self._nodes.append(node)
@@ -194,13 +227,17 @@ class Builder:
             return self._new[value]
         if value not in self._parts:
             kind, name = self.graph.tensor_type(value), self.graph.name_of(value)
-            dense = not all(reads_strides(self.graph.node[user].op.name) for user in self._readers(value))
-            for node in sliced(self._names, name, self._new[value], kind, state, self._place, dense=dense):
+            readers = [user for user in self._readers(value) if self._fitted.reads_as_it_is(user, value)]
+            dense = not all(reads_strides(user.op.name) for user in readers)
+            margin = self._halos.of(value)
+            for node in sliced(
+                self._names, name, self._new[value], kind, state, self._place, margin, dense=dense
+            ):
                 self._parts[value] = self._add(node)
         return self._parts[value]
 
-    def _readers(self, value: Value) -> Iterator[int]:
-        return (user for user in self.graph.users.get(value, ()) if user in self.inside)
+    def _readers(self, value: Value) -> Iterator[Node]:
+        return (self.graph.node[user] for user in self.graph.users.get(value, ()) if user in self.inside)
 
     def _whole_view(self, value: Value) -> None:
         node = self.graph.node[value.node]
@@ -213,6 +250,10 @@ class Builder:
         whole, mine, name = Value(given.id), self._new[value], self.graph.name_of(value)
         kind = self.graph.tensor_type(value)
         if isinstance(state, Factor):
+            mine, fresh = self._fitted.result(value, mine)
+            for node in fresh:
+                self._add(node)
+                own = self._place.cut(own, state)
             for node in placed(self._names, name, whole, mine, (kind, own), state, self._place):
                 self._add(node)
         else:
@@ -308,7 +349,3 @@ def _substituted(node: Node, new: Mapping[Value, Value]) -> Node:
         kwargs=tuple((key, substitute(arg, new)) for key, arg in node.kwargs),
         aliases=tuple(None if alias is None else new.get(alias, alias) for alias in node.aliases),
     )
-
-
-def _number_name(number: Number) -> str:
-    return number.of if number.times == 1 else f"{number.of} * {number.times}"

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 from peakfold.ir.graph import Arg, Node, Op, Origin, Symbol, Value
 from peakfold.ir.types import TensorType, Type, contiguous_strides
-from peakfold.plan.fission.derived import Which
+from peakfold.plan.fission.derived import Term, Which
 from peakfold.plan.fission.part import part_type
-from peakfold.plan.fission.states import Combine, Factor
+from peakfold.plan.fission.rows import Rows, rows_of
+from peakfold.plan.fission.states import Combine, Factor, Margin
 
 PLACE = "aten.slice_scatter.default"
 COPY = "aten.copy.default"
@@ -67,6 +68,7 @@ def sliced(
     kind: TensorType,
     factor: Factor,
     part: "Place",
+    margin: Margin,
     *,
     dense: bool = False,
 ) -> Iterator[Node]:
@@ -79,22 +81,26 @@ def sliced(
         kind: its type.
         factor: what is split.
         part: which part.
+        margin: what is taken beyond it.
         dense: whether what reads it needs a tensor without gaps.
     """
     d = factor.dim
     if factor.outer == 1:
-        narrow = resized(kind, d, part.size * factor.inner)
-        cut = _slice(names, name, of, d, narrow, part, factor.inner)
+        rows = rows_of(factor, margin)
+        most = max(rows.counts(part))
+        cut = _slice(names, name, of, d, resized(kind, d, most), part, rows)
         yield cut
         if dense and not _is_outermost(kind, d):
-            yield _dense(names, name, cut.outputs[0], part_type(kind, factor, part.size))
+            more = most - part.size * factor.inner
+            yield _dense(names, name, cut.outputs[0], part_type(kind, factor, part.size, more))
         return
     opened = view_node(
         names, f"{name}.open", VIEW, (of, unfolded(kind, factor).shape), unfolded(kind, factor)
     )
     yield opened
     narrow = resized(unfolded(kind, factor), d + 1, part.size)
-    cut = _slice(names, f"{name}.cut", opened.outputs[0], d + 1, narrow, part, 1)
+    plain = Rows(Term("start"), Term("stop"))
+    cut = _slice(names, f"{name}.cut", opened.outputs[0], d + 1, narrow, part, plain)
     yield cut
     packed = replace(narrow, strides=contiguous_strides(narrow.shape))
     memory_format = (("memory_format", Symbol("memory_format", "contiguous_format")),)
@@ -126,11 +132,27 @@ class Place:
 
     Attributes:
         size: of the largest part.
+        length: of all parts.
         numbers: gives the Value of a number: ``numbers("start", times)``.
     """
 
     size: int
+    length: int
     numbers: "NumberOf"
+
+    def each(self, *terms: Term) -> list[int]:
+        """Return a sum of terms in every part."""
+        ends = [(start, min(start + self.size, self.length)) for start in range(0, self.length, self.size)]
+        return [sum(term.sign * term.at(*end) for term in terms) for end in ends]
+
+    def cut(self, kind: TensorType, factor: Factor) -> TensorType:
+        """Return the type of a part without margin."""
+        return resized(kind, factor.dim, factor.outer * self.size * factor.inner)
+
+    def arg(self, *terms: Term) -> Arg:
+        """Return a sum of terms as an argument: a number where it is the same in all parts."""
+        found = set(self.each(*terms))
+        return found.pop() if len(found) == 1 else self.numbers.sum(terms)
 
 
 class NumberOf:
@@ -138,20 +160,23 @@ class NumberOf:
 
     def __init__(self, names: Names) -> None:
         """Begin with none."""
-        self.ids: dict[tuple[Which, int], int] = {}
+        self.ids: dict[tuple[Term, ...], int] = {}
         self._names = names
 
     def __call__(self, of: Which, times: int = 1) -> Value:
         """Return the number ``times * of``."""
-        key = (of, times)
-        if key not in self.ids:
-            self.ids[key] = self._names.id()
-        return Value(self.ids[key])
+        return self.sum((Term(of, times),))
+
+    def sum(self, terms: tuple[Term, ...]) -> Value:
+        """Return a sum of terms."""
+        if terms not in self.ids:
+            self.ids[terms] = self._names.id()
+        return Value(self.ids[terms])
 
 
-def _slice(names: Names, name: str, of: Value, dim: int, narrow: TensorType, part: Place, times: int) -> Node:
-    start, stop = part.numbers("start", times), part.numbers("stop", times)
-    return view_node(names, f"{name}.part", "aten.slice.Tensor", (of, dim, start, stop), narrow)
+def _slice(names: Names, name: str, of: Value, dim: int, narrow: TensorType, part: Place, rows: Rows) -> Node:
+    ends = (part.numbers.sum((rows.low,)), part.numbers.sum((rows.high,)))
+    return view_node(names, f"{name}.part", "aten.slice.Tensor", (of, dim, *ends), narrow)
 
 
 def resized(kind: TensorType, dim: int, length: int) -> TensorType:

@@ -14,6 +14,7 @@ from peakfold.ir.plan import Anchor, Run
 from peakfold.plan.fission.axes import anchor_of
 from peakfold.plan.fission.dims import Component, Vertex
 from peakfold.plan.fission.dominators import dominators
+from peakfold.plan.fission.finer import times
 from peakfold.plan.fission.grow import Ground, Growth, steps
 from peakfold.plan.fission.pairs import Pair, Piece, pairs
 from peakfold.plan.fission.states import Factor, Partial
@@ -200,12 +201,15 @@ def _grown(
     growth = Growth(ground, k_of)
     growth.grow(anchor)
     growth.settle(anchor[0].node)
+    growth.share(anchor[0].node)
     ids = list(steps(ground.graph, growth.inside))
     if anchor[0].node not in growth.inside or not ids or all(k_of[ident] for ident in ids):
         return None
     gain, shared = _gain(growth, hot)
     runs = tuple(sorted(Run(ident, k_of[ident]) for ident in ids))
-    return Candidate(component.name, component.length, runs, anchor_of(anchor), gain, shared, source)
+    nodes = [ground.graph.node[ident] for ident in sorted(growth.inside)]
+    length = component.length * times(nodes, growth.states, lambda node: ground.links[node.id], component)
+    return Candidate(component.name, length, runs, anchor_of(anchor), gain, shared, source)
 
 
 def _gain(growth: Growth, hot: Set[Value]) -> tuple[int, int]:

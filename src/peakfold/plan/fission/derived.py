@@ -1,6 +1,6 @@
 """What splitting a graph makes: the outer graph, and one body for each region."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +9,7 @@ from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.plan import Region
 from peakfold.plan.fission.states import Assignment
 
-__all__ = ["LOOP", "Assigned", "Body", "Derived", "Initial", "Number", "Which"]
+__all__ = ["LOOP", "Assigned", "Body", "Derived", "Initial", "Number", "Term", "Which"]
 
 WHOLE = ".whole"
 """What is behind the name of a result, in a body, where the name itself is that of a part."""
@@ -34,19 +34,78 @@ class Assigned:
     length: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Term:
+    """``times`` one of the numbers of a part, and ``plus``, held within bounds.
+
+    Attributes:
+        of: which of the three.
+        times: what it is multiplied with.
+        plus: what is added.
+        least, most: bounds of the whole; None for none.
+        sign: 1, or -1 where it is taken off.
+
+    Example:
+        >>> term = Term("start", 2, -1, least=0)
+        >>> term.at(0, 4), term.at(4, 8), term.text("start", "stop")
+        (0, 7, 'max(start * 2 - 1, 0)')
+    """
+
+    of: Which
+    times: int = 1
+    plus: int = 0
+    least: int | None = None
+    most: int | None = None
+    sign: int = 1
+
+    def at(self, start: int, stop: int) -> int:
+        """Return it for a part, without its sign."""
+        found = {"start": start, "stop": stop, "extent": stop - start}[self.of] * self.times + self.plus
+        found = found if self.least is None else max(found, self.least)
+        return found if self.most is None else min(found, self.most)
+
+    def text(self, start: str, stop: str) -> str:
+        """Return it as Python, without its sign."""
+        found = {"start": start, "stop": stop, "extent": f"({stop} - {start})"}[self.of]
+        found = found if abs(self.times) == 1 else f"{found} * {abs(self.times)}"
+        if self.times < 0:
+            found = f"{self.plus} - {found}"
+        elif self.plus:
+            found += f" {'+' if self.plus > 0 else '-'} {abs(self.plus)}"
+        found = found if self.least is None else f"max({found}, {self.least})"
+        return found if self.most is None else f"min({found}, {self.most})"
+
+
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A host number of a body: ``times`` the first place of the part, the place after its last, or how many.
+    """A host number of a body, from the first place of the part and the place after its last.
 
     Attributes:
         input: id of the body's input.
-        of: which of the three.
-        times: what it is multiplied with.
+        terms: what is summed.
+
+    Example:
+        >>> rows = Number(7, (Term("stop", 1, 1, most=9), Term("start", 1, -1, least=0, sign=-1)))
+        >>> rows.at(0, 3), rows.at(3, 6), rows.text("start", "stop")
+        (4, 5, 'min(stop + 1, 9) - max(start - 1, 0)')
     """
 
     input: int
-    of: Which
-    times: int = 1
+    terms: tuple[Term, ...]
+
+    def at(self, start: int, stop: int) -> int:
+        """Return it for a part."""
+        return sum(term.sign * term.at(start, stop) for term in self.terms)
+
+    def text(self, start: str, stop: str) -> str:
+        """Return it as Python, for the names of the two."""
+        found = ""
+        for index, term in enumerate(self.terms):
+            text = term.text(start, stop)
+            if index and not text.startswith(("min(", "max(")) and term.plus:
+                text = f"({text})"
+            found += text if not index else f" {'+' if term.sign > 0 else '-'} {text}"
+        return found
 
 
 @dataclass(frozen=True)
@@ -83,6 +142,11 @@ class Body:
         """Return the name of what output ``index`` of the loop is: that of the node that makes it."""
         name = self.graph.input[self.results[index]].name
         return name.removesuffix(WHOLE)
+
+    @property
+    def ends(self) -> Iterator[tuple[int, int]]:
+        """First place of each part, and the place after its last."""
+        return ((start, min(start + self.size, self.length)) for start in self.starts)
 
     @property
     def graph(self) -> Graph:

@@ -28,6 +28,7 @@ class Component:
         members: every factor of every value that runs over it, in program order.
         nodes: how many nodes work along it.
         nbytes: bytes of all storages that have it.
+        shares: whether parts of some operator share places at their borders, as rows of a convolution do.
     """
 
     name: str
@@ -35,6 +36,13 @@ class Component:
     members: tuple[Vertex, ...]
     nodes: int
     nbytes: int
+    shares: bool = False
+
+    @property
+    def finest(self) -> int:
+        """Most places that a value has along it: rows of the largest image, say."""
+        own = (f.length * f.inner for _, f in self.members if f.outer == 1)
+        return max(own, default=self.length) if self.shares else self.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +139,19 @@ def factors_of(cuts: Mapping[Place, list[int]], place: Place) -> list[Factor]:
     return [Factor(place[1], total // high, high // low, low) for low, high in reversed(pairs)]
 
 
-def groups(graph: Graph) -> list[list[Vertex]]:
-    """Return the vertices of the dimension graph, those of one axis together, in program order."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Vertices of one axis, in program order; ``shares`` as in `Component`."""
+
+    members: list[Vertex]
+    shares: bool
+
+
+def groups(graph: Graph) -> list[Group]:
+    """Return the vertices of the dimension graph, those of one axis together, in program order.
+
+    Of a dimension whose neighbours share places only the outermost factor is an axis.
+    """
     joined = tuple(joint for node in graph.nodes for joint in joints(graph, node))
     cuts = factored(graph, joined)
     vertices = [(place[0], factor) for place in cuts for factor in factors_of(cuts, place)]
@@ -144,7 +163,21 @@ def groups(graph: Graph) -> list[list[Vertex]]:
     found: dict[int, list[Vertex]] = {}
     for index, vertex in enumerate(vertices):
         found.setdefault(_root(parent, index), []).append(vertex)
-    return list(found.values())
+    shared = {_root(parent, number[vertex]) for vertex in _sharing(cuts, joined)}
+    taken = {(value, factor.dim) for root in shared for value, factor in found[root] if factor.outer == 1}
+    return [
+        Group(members, root in shared)
+        for root, members in found.items()
+        if root in shared or not any((value, factor.dim) in taken for value, factor in members)
+    ]
+
+
+def _sharing(cuts: Mapping[Place, list[int]], joined: tuple[Joint, ...]) -> Iterator[Vertex]:
+    """Yield the vertices at which parts share places."""
+    for joint in joined:
+        if joint.axis.has_halo:
+            value, slot = joint.slots[0]
+            yield value, factors_of(cuts, (value, slot.dim))[0]
 
 
 def _rows(cuts: Mapping[Place, list[int]], joint: Joint) -> list[list[Vertex]]:
@@ -156,7 +189,7 @@ def _rows(cuts: Mapping[Place, list[int]], joint: Joint) -> list[list[Vertex]]:
             continue
         for factor in factors_of(cuts, (value, slot.dim)):
             place = slot.place(factor)
-            if place is not None:
+            if place is not None and joint.axis.allows(place):
                 rows.setdefault(place, []).append((value, factor))
     return list(rows.values())
 
@@ -190,12 +223,13 @@ def components(graph: Graph) -> tuple[Component, ...]:
     """
     said = words(graph)
     taken: set[str] = set()
-    sized = [(_reach(graph, members), members) for members in groups(graph)]
+    sized = [(_reach(graph, group.members), group) for group in groups(graph)]
     found = []
-    for (nodes, nbytes), members in sorted(sized, key=lambda item: -item[0][1]):
+    for (nodes, nbytes), group in sorted(sized, key=lambda item: -item[0][1]):
+        members = group.members
         if nodes:
             name = _unique(said(members), _module(graph, members), taken)
-            found.append(Component(name, members[0][1].length, tuple(members), nodes, nbytes))
+            found.append(Component(name, members[0][1].length, tuple(members), nodes, nbytes, group.shares))
     return tuple(found)
 
 

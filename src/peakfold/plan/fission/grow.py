@@ -10,6 +10,7 @@ from peakfold.ir.regions import why_not_inside
 from peakfold.ops.links import Factor, Links, links_of
 from peakfold.plan.fission.assign import RefusedError, outputs_of, transfer
 from peakfold.plan.fission.dims import Vertex, joints
+from peakfold.plan.fission.halos import HaloError, halos
 from peakfold.plan.fission.reach import Reach
 from peakfold.plan.fission.states import Partial, State
 
@@ -156,6 +157,19 @@ class Growth:
             if not drop:
                 return
             self.inside -= drop
+
+    def share(self, anchor: int) -> None:
+        """Drop what would have to work on more than its part, and cannot; the part around one node stays."""
+        for _ in range(MAX_DROPS):
+            nodes = [node for node in self.ground.graph.nodes if node.id in self.inside]
+            try:
+                halos(nodes, self.states, lambda node: self.ground.links[node.id])
+            except HaloError as error:
+                self.inside.discard(error.node.id)
+                self.settle(anchor)
+            else:
+                return
+        self.inside.clear()
 
     def first(self) -> list[int]:
         """Return the nodes of which it has run 0."""

@@ -50,7 +50,8 @@ def part_of(graph: Graph, node: Node, assignment: Assignment, part: Part) -> Nod
         part: its size.
     """
     states = [assignment.get(value) for value in node.outputs]
-    types = tuple(part_type(kind, state, part.size) for kind, state in zip(node.types, states, strict=True))
+    sized = zip(node.types, states, strict=True)
+    types = tuple(part_type(kind, state, part.size, part.more) for kind, state in sized)
     state = states[0] if states else None
     if not isinstance(state, Factor):
         return replace(node, types=types)
@@ -73,10 +74,16 @@ def multiples(graph: Graph, node: Node, assignment: Assignment) -> frozenset[int
     return frozenset(sizes - {1})
 
 
-def part_type(kind: Type, state: State, size: int) -> Type:
+def part_type(kind: Type, state: State, size: int, more: int = 0) -> Type:
     """Return the type of a part of a value.
 
     Its strides are those of a tensor of the part's own, laid out as the whole is.
+
+    Args:
+        kind: type of the whole.
+        state: how it is split.
+        size: places of the factor in the part.
+        more: places of the dimension beyond them.
 
     Example:
         >>> from peakfold.ir.types import tensor
@@ -85,15 +92,14 @@ def part_type(kind: Type, state: State, size: int) -> Type:
     """
     if not isinstance(state, Factor) or not isinstance(kind, TensorType):
         return kind
-    shape = _resized(kind.shape, state, size)
+    rows, total = state.outer * size * state.inner + more, kind.shape[state.dim]
+    shape = (*kind.shape[: state.dim], rows, *kind.shape[state.dim + 1 :])
     strides = tuple(
-        stride * size // state.length if _is_outer(kind, state, dim) else stride
+        stride * rows // total if _is_outer(kind, state, dim) else stride
         for dim, stride in enumerate(kind.strides)
     )
     fits = all(
-        not stride * size % state.length
-        for dim, stride in enumerate(kind.strides)
-        if _is_outer(kind, state, dim)
+        not stride * rows % total for dim, stride in enumerate(kind.strides) if _is_outer(kind, state, dim)
     )
     return replace(kind, shape=shape, strides=strides if fits else contiguous_strides(shape))
 
@@ -106,12 +112,6 @@ def _is_outer(kind: TensorType, state: Factor, dim: int) -> bool:
 
 def _outer_strides(kind: TensorType, state: Factor) -> list[int]:
     return [stride for dim, stride in enumerate(kind.strides) if _is_outer(kind, state, dim)]
-
-
-def _resized(shape: tuple[int, ...], state: Factor, size: int) -> tuple[int, ...]:
-    return tuple(
-        state.outer * size * state.inner if dim == state.dim else length for dim, length in enumerate(shape)
-    )
 
 
 def _args(graph: Graph, node: Node, state: Factor, part: Part) -> tuple[Arg, ...]:
@@ -171,6 +171,8 @@ def _restrided(node: Node, args: tuple[Arg, ...], state: Factor, part: Part) -> 
 
 def _scaled(part: Part, times: int) -> Arg:
     """The part's extent times a number, as an argument."""
+    if part.rows is not None:
+        return part.rows
     if times == 1:
         return part.extent
     return part.extent * times if isinstance(part.extent, int) else part.scaled[times]

@@ -71,10 +71,14 @@ def split(graph: Graph, regions: Sequence[Region], assign: Assign, part_of: Part
 
 def _require_equal_parts(around: Builder, regions: Sequence[Region]) -> None:
     """Sizes inside a nested region are numbers: they must hold for every part of the one around it."""
-    if regions and around.length % around.size:
-        sizes = f"parts of {around.size} and one of {around.length % around.size}"
+    if regions and not around.is_even:
+        rest = around.length % around.size
+        sizes = (
+            f"parts of {around.size} and one of {rest}" if rest else "parts that share rows with neighbours"
+        )
         got = f"the region around it, along {around.region.axis}, has {sizes}"
-        raise refused(regions[0], got, f"parts of one size: {around.length} is a multiple of it")
+        expected = f"parts of one size: {around.length} is a multiple of it" if rest else "parts of one size"
+        raise refused(regions[0], got, expected)
 
 
 def _builder(graph: Graph, region: Region, assign: Assign, part_of: PartOf) -> Builder:

@@ -24,6 +24,9 @@ def widest(graph: Graph, axis: Component, of: Iterable[int] | None = None) -> tu
     chosen = candidates(graph) if of is None else tuple(of)
     phase = {node.id: node.origin.phase for node in graph.nodes}
     ids = [ident for ident in chosen if of is not None or phase[ident] != "update"]
+    if axis.shares:
+        along = {value for value, _ in axis.members}
+        ids = [i for i in ids if any(v in along for v in (*graph.node[i].inputs, *graph.node[i].outputs))]
     reach = _Reach(graph)
     while ids:
         ids = reach.convex(ids)

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Plan
+from peakfold.ops.links import links_of
 from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.axes import anchor_of
 from peakfold.plan.fission.candidates import LEVELS, Candidate, candidates, hottest
 from peakfold.plan.fission.dims import Component, components
+from peakfold.plan.fission.finer import times
+from peakfold.plan.fission.split import within
 from peakfold.plan.fission.stages import stages
 from peakfold.plan.fission.tree import Tree
 from peakfold.plan.fission.widest import widest
@@ -68,11 +72,14 @@ def _widest(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Itera
         runs = widest(graph, axis)
         inside = {run.node for run in runs}
         members = [vertex for vertex in axis.members if vertex[0].node in inside]
-        if not members or isinstance(assign(graph, runs, axis), Refusal):
+        states = assign(graph, runs, axis)
+        if not members or isinstance(states, Refusal):
             continue
+        nodes = [graph.node[ident] for ident in within(graph, runs)]
+        length = axis.length * times(nodes, states, partial(links_of, graph), axis)
         anchor = max(members, key=lambda vertex: (graph.nbytes(vertex[0]), -vertex[0].node))
         saved = sum(graph.nbytes(v) // 2 for v in {graph.storage(m[0]) for m in members} & hot)
-        yield Candidate(axis.name, axis.length, runs, anchor_of(anchor), saved, 0, "widest")
+        yield Candidate(axis.name, length, runs, anchor_of(anchor), saved, 0, "widest")
 
 
 def _in_stages(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:
