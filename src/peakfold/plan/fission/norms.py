@@ -3,10 +3,11 @@
 Statistics are taken sample by sample and merged (Chan, Golub and LeVeque, 1979): with m_i and v_i the mean
 and the variance of sample i, the mean is that of the m_i and the variance that of v_i + (m_i - mean)^2; a
 sum of squares would lose digits. Then the operator runs as at inference, on the merged statistics, and its
-backward on the sums of the gradient.
+backward on the sums of the gradient. Of a single image statistics are taken row by row, and merged alike.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 from peakfold.ir.graph import Arg, Node, Value
 from peakfold.ir.types import TensorType
@@ -14,6 +15,8 @@ from peakfold.plan.fission.rebuild import Rebuild, dense
 
 FORWARD = frozenset({"native_batch_norm", "_native_batch_norm_legit_functional"})
 BACKWARD = "native_batch_norm_backward"
+IMAGE = 3
+"""Dimensions before the columns of an image: samples, channels, rows."""
 INFER = "aten.native_batch_norm.default"
 
 
@@ -29,14 +32,19 @@ class Merged:
 class Norms:
     """Rewrites the normalizations of one graph; a backward after its forward."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, *, rows: bool = False) -> None:
+        """Begin with none.
+
+        Args:
+            rows: whether statistics of one sample are taken row by row.
+        """
+        self._rows = rows
         self._merged: dict[int, Merged] = {}
 
     def rewrite(self, build: Rebuild, node: Node) -> bool:
         """Add what stands for a node; return False where it is no normalization over several samples."""
         packet = node.op.packet
-        if packet in FORWARD and node.args[5] is True and _is_apart(node):
+        if packet in FORWARD and node.args[5] is True and _is_apart(node, self._rows):
             self._merged[node.id] = _forward(build, node)
             return True
         saved = node.args[5] if packet == BACKWARD else None
@@ -46,17 +54,17 @@ class Norms:
         return True
 
 
-def _is_apart(node: Node) -> bool:
-    """Whether there are several samples, and statistics of their own type."""
+def _is_apart(node: Node, rows: bool) -> bool:
+    """Whether there are several samples, or rows of one, and statistics of their own type."""
     kind, stats = node.types[0], node.types[1]
     held = isinstance(kind, TensorType) and isinstance(stats, TensorType) and kind.dtype == stats.dtype
-    return held and isinstance(kind, TensorType) and kind.shape[0] > 1
+    return held and isinstance(kind, TensorType) and (kind.shape[0] > 1 or (rows and len(kind.shape) > IMAGE))
 
 
 def _forward(build: Rebuild, node: Node) -> Merged:
     x, eps = build.value(node.args[0]), node.args[7]
     kind = build.type(x)
-    mean, var = _merge(build, node, x)
+    mean, var = _merge(build, node, x) if kind.shape[0] > 1 else _merge_rows(build, node, x)
     row = build.type(mean)
     (safe,) = build.make(node, "safe", "aten.add.Scalar", (var, eps), row)
     (rstd,) = build.make(node, "rstd", "aten.rsqrt.default", (safe,), row)
@@ -94,8 +102,41 @@ def _merge(build: Rebuild, node: Node, x: Value) -> tuple[Value, Value]:
     return mean, _mean_rows(build, node, "var", spread, row, samples)
 
 
-def _mean_rows(build: Rebuild, node: Node, word: str, rows: Value, kind: TensorType, count: int) -> Value:
-    (total,) = build.make(node, f"{word}.sum", "aten.sum.dim_IntList", (rows, (0,)), kind)
+def _merge_rows(build: Rebuild, node: Node, x: Value) -> tuple[Value, Value]:
+    """Mean and biased variance of each channel of one image, from those of each of its rows.
+
+    Squares are of what is left without the row's own mean, so that no digits are lost.
+    """
+    kind = build.type(x)
+    _, channels, rows, *width = kind.shape
+    dims = tuple(range(IMAGE, len(kind.shape)))
+    each, row = dense(kind, 1, channels, rows, *[1] * len(width)), dense(kind, channels)
+    one = dense(kind, 1, channels, 1, *[1] * len(width))
+    (total,) = build.make(node, "row", "aten.sum.dim_IntList", (x, dims, True), each)
+    (mean_each,) = build.make(node, "row.mean", "aten.div.Scalar", (total, prod(width)), each)
+    (off,) = build.make(node, "row.off", "aten.sub.Tensor", (x, mean_each), kind)
+    (square,) = build.make(node, "row.square", "aten.mul.Tensor", (off, off), kind)
+    (spread,) = build.make(node, "row.spread", "aten.sum.dim_IntList", (square, dims, True), each)
+    (var_each,) = build.make(node, "row.var", "aten.div.Scalar", (spread, prod(width)), each)
+    over = (0, *range(2, len(kind.shape)))
+    mean = _mean_rows(build, node, "mean", mean_each, row, rows, over)
+    (wide,) = build.make(node, "mean.wide", "aten.view.default", (mean, one.shape), one, view=True)
+    (apart,) = build.make(node, "off", "aten.sub.Tensor", (mean_each, wide), each)
+    (far,) = build.make(node, "square", "aten.mul.Tensor", (apart, apart), each)
+    (both,) = build.make(node, "spread", "aten.add.Tensor", (var_each, far), each)
+    return mean, _mean_rows(build, node, "var", both, row, rows, over)
+
+
+def _mean_rows(
+    build: Rebuild,
+    node: Node,
+    word: str,
+    rows: Value,
+    kind: TensorType,
+    count: int,
+    over: tuple[int, ...] = (0,),
+) -> Value:
+    (total,) = build.make(node, f"{word}.sum", "aten.sum.dim_IntList", (rows, over), kind)
     return build.make(node, word, "aten.div.Scalar", (total, count), kind)[0]
 
 

@@ -2,7 +2,8 @@
 
 Means become sums and a division; the total weight of a loss is counted from the labels alone; random numbers
 are drawn whole, from a size and not from a value; a training batch normalization takes its statistics
-sample by sample, and merges them. Sums are rounded in another order, nothing else changes.
+sample by sample, and merges them. Where there is one image alone, statistics are taken row by row, and the
+gradient of a convolution is taken apart. Sums are rounded in another order, nothing else changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +11,13 @@ from dataclasses import replace
 
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType
-from peakfold.plan.fission import norms
+from peakfold.plan.fission import gradients, identities, norms
 from peakfold.plan.fission.rebuild import Rebuild, dense, placed_on, without_unread
 
 NONE, MEAN, SUM = 0, 1, 2
 """Reductions of losses."""
+IMAGE = 3
+"""Dimensions that an image has more of: samples, channels, rows, columns."""
 
 Rewrite = Callable[[Rebuild, Node], bool]
 """Adds what stands for a node; False where it does not apply."""
@@ -37,9 +40,11 @@ def prepare(graph: Graph, *, batch_norms: bool = True) -> Graph:
     """
     build = Rebuild(graph)
     drawn_from = _drawn_from(graph)
-    stats = norms.Norms()
+    rows = is_single(graph)
+    stats = norms.Norms(rows=rows)
+    rewrites = {**REWRITES, **ROWS} if rows else REWRITES
     for node in graph.nodes:
-        rewrite = REWRITES.get(node.op.packet)
+        rewrite = rewrites.get(node.op.packet)
         if node.id in drawn_from:
             _empty(build, node)
         elif batch_norms and stats.rewrite(build, node):
@@ -47,6 +52,20 @@ def prepare(graph: Graph, *, batch_norms: bool = True) -> Graph:
         elif rewrite is None or not rewrite(build, node):
             build.keep(node)
     return without_unread(build.graph_of())
+
+
+def is_single(graph: Graph) -> bool:
+    """Return whether a program works on one image, which has no batch to be split along.
+
+    Example:
+        >>> from peakfold.ir.graph import Input
+        >>> from peakfold.ir.types import tensor
+        >>> [is_single(Graph((Input(0, "x", "batch", tensor(n, 3, 8, 8)),), (), ())) for n in (1, 2)]
+        [True, False]
+    """
+    kinds = [given.type for given in graph.inputs if given.kind == "batch"]
+    shapes = [kind.shape for kind in kinds if isinstance(kind, TensorType) and kind.shape]
+    return all(shape[0] == 1 for shape in shapes) and any(len(shape) > IMAGE for shape in shapes)
 
 
 def _mean(build: Rebuild, node: Node) -> bool:
@@ -221,3 +240,10 @@ REWRITES: Mapping[str, Rewrite] = {
     **dict.fromkeys((f"{name}_backward" for name in REDUCED), _loss_backward),
 }
 """What stands for an operator, by packet."""
+
+ROWS: Mapping[str, Rewrite] = {
+    "convolution_backward": gradients.apart,
+    **dict.fromkeys((*identities.COPIED, *identities.PADS), identities.dropped),
+    **dict.fromkeys((f"{name}_backward" for name in identities.PADS), identities.dropped),
+}
+"""The same, where there is one image alone."""
