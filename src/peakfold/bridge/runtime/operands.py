@@ -27,7 +27,7 @@ class Maker:
         """Return fresh arguments for a node's operator: one tensor a Value, views apart from each other."""
         limits = index_limits(graph, node)
         made = {value: self.operand(graph, value, limits.get(value, 2)) for value in node.inputs}
-        args = tuple(_argument(arg, made) for arg in node.args)
+        args = tuple(_argument(arg, made) for arg in _fixed(graph, node))
         return args, {name: _argument(arg, made) for name, arg in node.kwargs}
 
     def operand(self, graph: Graph, value: Value, limit: int) -> object:
@@ -50,6 +50,24 @@ class Maker:
         if dtype.is_floating_point or dtype.is_complex:
             return self._normal
         return (self._uniform * limit).clamp_(max=limit - 1) if limit > 0 else torch.zeros(_BLOCK)
+
+
+PAD, PLACE = "aten.constant_pad_nd.default", "aten.slice_scatter.default"
+
+
+def _fixed(graph: Graph, node: Node) -> tuple[Arg, ...]:
+    """Arguments of a node, numbers of a part among them such that its output is of the type that it has."""
+    args = list(node.args)
+    if node.op.name == PLACE and isinstance(args[3], Value):
+        dim = args[2]
+        assert isinstance(dim, int)
+        args[3:5] = [0, _shape(graph, args[1])[dim]]
+    elif node.op.name == PAD and any(isinstance(item, Value) for item in values_in((args[1],))):
+        kind = node.types[0]
+        assert isinstance(kind, TensorType)
+        more = [made - own for made, own in zip(kind.shape, _shape(graph, args[0]), strict=True)]
+        args[1] = tuple(count for dim in reversed(more) for count in (dim, 0))
+    return tuple(args)
 
 
 def _argument(arg: Arg, made: Mapping[Value, object]) -> object:

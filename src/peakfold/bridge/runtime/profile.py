@@ -22,13 +22,13 @@ from torch.profiler import profile as torch_profile
 from peakfold.bridge.codegen.operators import overload
 from peakfold.bridge.runtime import heap
 from peakfold.bridge.runtime.alone import filled, operator_alone
-from peakfold.bridge.runtime.operands import Call, Maker
+from peakfold.bridge.runtime.operands import PLACE, Call, Maker
 from peakfold.cost.cache import CostCache, Measurement
 from peakfold.cost.costs import Costs, Link
 from peakfold.cost.key import Machine, keys
 from peakfold.cost.roofline import CPU, seconds_of
 from peakfold.errors import PlanError
-from peakfold.ir.graph import Graph, Node
+from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.types import TensorType
 from peakfold.ops.flops import touched
 from peakfold.ops.recurrent import BACKWARD
@@ -170,6 +170,18 @@ def _hidden_bytes(graph: Graph, nodes: Mapping[str, Node], maker: Maker) -> dict
     return {key: max(peak - outputs[key], 0) for key, peak in zip(ran, _peaks(profiler), strict=True)}
 
 
+def operator_of(node: Node) -> Callable[..., object]:
+    """Return what a node runs: where a part is written into its place, that is all it does."""
+    is_border = node.op.name == PLACE and isinstance(node.args[3], Value)
+    return place if is_border else operator_alone(node)
+
+
+def place(whole: torch.Tensor, part: torch.Tensor, dim: int, start: int, stop: int) -> torch.Tensor:
+    """Write a part into its place of a tensor, and return the tensor."""
+    torch.ops.aten.slice.Tensor(whole, dim, start, stop).copy_(part)
+    return whole
+
+
 def _output_bytes(node: Node) -> int:
     pairs = zip(node.types, node.aliases, strict=True)
     return sum(kind.nbytes for kind, alias in pairs if alias is None and isinstance(kind, TensorType))
@@ -178,7 +190,7 @@ def _output_bytes(node: Node) -> int:
 def _runs(graph: Graph, node: Node, maker: Maker) -> bool:
     """Run an operator to warm up, then between two marks; say whether it ran at all."""
     try:
-        operator = operator_alone(node)
+        operator = operator_of(node)
         args, kwargs = filled(node, maker.call(graph, node))
         operator(*args, **kwargs)
     except FAILURES:
@@ -210,7 +222,7 @@ def _peaks(profiler: torch_profile) -> Iterator[int]:
 
 def _seconds(graph: Graph, node: Node, maker: Maker, effort: Effort) -> float:
     """Return the least seconds of one run, over operands that turn."""
-    operator = operator_alone(node)
+    operator = operator_of(node)
     kinds = [graph.type(value) for value in dict.fromkeys(node.inputs)]
     copies = min(effort.copies, 1 + effort.cold // max(sum(touched(kind) for kind in kinds), 1))
     calls = [filled(node, maker.call(graph, node)) for _ in range(copies)]

@@ -147,7 +147,8 @@ def with_loops(graph: Graph, costs: Costs, loops: Mapping[int, Repeat]) -> Costs
     """
     seconds, workspace = dict(costs.seconds), dict(costs.workspace)
     for node in graph.nodes:
-        if node.op.name == PLACE or (node.op.name == COPY and node.id not in costs.seconds):
+        guessed = node.op.name == PLACE and node.id not in costs.workspace
+        if guessed or (node.op.name == COPY and node.id not in costs.seconds):
             seconds[node.id] = costs.link.latency + 2 * _written(graph, node) / costs.link.copy
             workspace[node.id] = 0
     seconds.update({ident: repeat.seconds for ident, repeat in loops.items()})
