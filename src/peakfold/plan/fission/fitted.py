@@ -82,11 +82,14 @@ class Fitted:
             index: which of its inputs.
             mine: the operand in the part, with all the rows that it has there.
         """
-        value = node.inputs[index]
-        if value in self._counted or self._is_counted(node, index):
-            return self._local(node, index, mine)
+        fresh: tuple[Node, ...] = ()
+        if node.inputs[index] in self._counted or self._is_counted(node, index):
+            mine, fresh = self._local(node, index, mine)
         wanted = self._wanted(node, index)
-        return (mine, ()) if wanted is None else self._fit(node, index, mine, wanted)
+        if wanted is None:
+            return mine, fresh
+        made, more = self._fit(node, index, mine, wanted)
+        return made, (*fresh, *more)
 
     def result(self, value: Value, mine: Value) -> Made:
         """Return a value as it is placed: without what it has beyond the part, counted from the first row."""

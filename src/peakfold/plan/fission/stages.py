@@ -151,12 +151,14 @@ def _regions(found: _Stages) -> Iterator[tuple[Run, ...]]:
         )
         for stage, own in by_stage.items()
     }
+    times: dict[int, int] = {}
     for stage in sorted(by_stage):
         own = by_stage[stage]
         if touched[stage] * LEAST < max(touched.values()):
             continue
         again = _again(found, own, stage)
-        yield tuple(sorted((*(Run(node.id) for node in own), *(Run(ident, 1) for ident in again))))
+        times |= {ident: times.get(ident, 0) + 1 for ident in again}
+        yield tuple(sorted((*(Run(node.id) for node in own), *(Run(ident, times[ident]) for ident in again))))
 
 
 def _anchor(found: _Stages, runs: Sequence[Run]) -> Vertex | None:
