@@ -38,6 +38,13 @@ class Twice(nn.Module):
         return torch.cat((self.left(x), self.right(x)), 1)[:, :CHANNELS] + x
 
 
+class Running(nn.Module):
+    """A sum that goes on from row to row: no part can make what its neighbour has."""
+
+    def forward(self, x):
+        return x.cumsum(2)
+
+
 def conv(kernel: int, padding: int, stride: int = 1, dilation: int = 1, groups: int = 1) -> nn.Module:
     return nn.Conv2d(CHANNELS, CHANNELS, kernel, stride, padding, dilation, groups)
 
@@ -112,7 +119,7 @@ def region_of(graph: Graph, name: str, size: int, ids: list[int] | None = None) 
     return Region(name, -(-axis.length // size), runs) if runs else None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(images(), st.sampled_from(["image rows", "image columns"]), st.integers(1, 5), st.data())
 def test_any_stretch_in_parts_of_rows_computes_what_the_whole_does(case, name, size, data):
     graph, tensors = case
@@ -128,6 +135,19 @@ def test_any_stretch_in_parts_of_rows_computes_what_the_whole_does(case, name, s
 def test_each_layer_between_convolutions_is_split_along_rows(name):
     graph, tensors = program(nn.Sequential(conv(3, 1), layers()[name](), conv(3, 1)), 16)
     region = region_of(graph, "image rows", 2)
+    assert region is not None
+    assert len(region.runs) == len(candidates(graph))
+    same(graph, tensors, (region,))
+
+
+def test_a_running_sum_makes_no_more_than_its_part():
+    graph, tensors = program(nn.Sequential(conv(3, 1), Running(), conv(3, 1)), 16)
+    region = region_of(graph, "image rows", 4)
+    assert region is not None
+    assert len(region.runs) < len(candidates(graph))
+    same(graph, tensors, (region,))
+    graph, tensors = program(nn.Sequential(conv(3, 1), Running(), nn.ReLU()), 16)
+    region = region_of(graph, "image rows", 4)
     assert region is not None
     assert len(region.runs) == len(candidates(graph))
     same(graph, tensors, (region,))

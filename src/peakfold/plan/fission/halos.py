@@ -112,6 +112,10 @@ def _own(node: Node, axis: Axis, states: Mapping[Value, object], found: Halos) -
         margin = margin.joined(found.of(node.outputs[slot.index]).over(slot.factor.inner))
     if margin == NO_MARGIN:
         return margin
+    if axis.carry is not None:
+        raise HaloError(
+            node, "goes on from part to part, and a neighbour needs what it makes beyond the part"
+        )
     placed = axis.same | {slot.index for slot in axis.outputs}
     for value, kind in zip(node.outputs, node.types, strict=True):
         if value.index not in placed and 0 not in getattr(kind, "shape", (0,)):
