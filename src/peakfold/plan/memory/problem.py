@@ -36,7 +36,7 @@ class Buffer:
     size: int
     alignment: int = 1
     offset: int | None = None
-    row: int | None = field(default=None, compare=False)
+    row: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def named(self) -> str:
