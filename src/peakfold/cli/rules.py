@@ -63,7 +63,15 @@ def derive_command(
         str, typer.Option("--operators", metavar="A,B", help="Names; all when left out.")
     ] = "",
     size: Annotated[int, typer.Option("--size", help="Operators of a term at most.", min=1, max=4)] = 3,
-    most: Annotated[int, typer.Option("--most", metavar="N", help="Rules to stop at.", min=1)] = 1100,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", help="Rules of one output to stop at.", min=0)
+    ] = 1100,
+    graphs: Annotated[
+        int,
+        typer.Option(
+            "--graphs", help="Operators of a graph with several outputs at most; 0: none.", min=0, max=4
+        ),
+    ] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Of all random values.", min=0)] = 0,
     json: JsonOf = None,
 ) -> None:
@@ -72,7 +80,7 @@ def derive_command(
     from peakfold.graph.substitution.deriving import DerivedRequest, derive
 
     started = perf_counter()
-    request = DerivedRequest(_names(operators), size, seed, most)
+    request = DerivedRequest(_names(operators), size, seed, most, graphs)
     write_files(output.parent, {})
     streams = Output(json)
     streams.check()

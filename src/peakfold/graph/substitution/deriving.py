@@ -6,17 +6,23 @@ from math import gcd
 from pathlib import Path
 from typing import Final
 
-from peakfold.graph.rule import AXIOMS, Rule, parse_rules, print_rules
-from peakfold.graph.substitution.basis import convolves_itself, named, oriented, same_root
+from peakfold.graph.rule import AXIOMS, Condition, Rule, Term, parse_rules, print_rules, variables
+from peakfold.graph.substitution.basis import convolves_itself, named, oriented, same_root, shares
 from peakfold.graph.substitution.catalogue import chosen
 from peakfold.graph.substitution.checkpoint import Checkpoint
 from peakfold.graph.substitution.derivation import derivation
 from peakfold.graph.substitution.enumeration import Enumeration
+from peakfold.graph.substitution.graphs import Combiner
+from peakfold.graph.substitution.rewriting import generalized
+from peakfold.graph.substitution.sampling import with_conditions
 from peakfold.graph.substitution.testing import examine
 
 _ROUNDS, _NODES, _SHAPES = 2, 120, 8
 _LEAST_SOURCES: Final = 2
+_OF_GRAPHS: Final = (3, 250)
 _EACH: Final = 20
+MOST_GRAPHS: Final = 2_000
+"""Pairs of graphs with several outputs that are looked at; of more, as many at even distances."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +33,15 @@ class DerivedRequest:
         operators: names; all where none are given.
         size: operators of a term at most.
         seed: of all random values.
-        most: rules to stop at.
+        most: rules of one output to stop at.
+        graphs: operators of a graph with several outputs at most, no more than ``size``; 0 for none.
     """
 
     operators: tuple[str, ...] = ()
     size: int = 3
     seed: int = 0
     most: int = 1100
+    graphs: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,7 @@ class Derived:
         looked: pairs that were looked at.
         instances: pairs that one rule derives on its own; they are not kept.
         open: pairs that were not derived for all shapes.
+        joint: pairs of graphs whose outputs share operators that were looked at.
     """
 
     rules: tuple[Rule, ...]
@@ -53,12 +62,13 @@ class Derived:
     looked: int
     instances: int
     open: int
+    joint: int = 0
 
     @property
     def figures(self) -> dict[str, object]:
         """What was counted."""
         return {"derived": len(self.rules), "pairs": self.pairs, "looked_at": self.looked,
-                "instances": self.instances, "open": self.open}  # fmt: skip
+                "instances": self.instances, "open": self.open, "joint": self.joint}  # fmt: skip
 
     def text(self, request: DerivedRequest) -> str:
         """Return the rule file, with what was counted as comments."""
@@ -67,6 +77,7 @@ class Derived:
             f"operators {','.join(request.operators) or 'all'}, size {request.size}, seed {request.seed}",
             f"{self.pairs} pairs, {self.looked} looked at, {self.instances} instances of one rule, "
             f"{self.open} not derived for all shapes",
+            *([f"graphs of {request.graphs}: {self.joint} pairs whose outputs share"] if self.joint else []),
         )
         return print_rules(self.rules, "\n".join(lines))
 
@@ -103,9 +114,14 @@ def derive(
         if run.looked % _EACH == 0:
             run.keep()
             progress(f"{run.looked} of {terms.pairs} pairs: {len(run.rules)} rules")
+    joint = 0
+    if request.graphs > 1:
+        for sides in Combiner(terms, min(request.graphs, request.size)).graphs(MOST_GRAPHS).sides:
+            joint += run.look_at_graphs(*sides)
+        progress(f"{joint} pairs of graphs: {len(run.rules)} rules")
     run.checkpoint.drop()
     taken = [rule.name for rule in axioms]
-    return Derived(named(run.rules, taken), terms.pairs, run.looked, run.instances, run.open)
+    return Derived(named(run.rules, taken), terms.pairs, run.looked, run.instances, run.open, joint)
 
 
 def _strides(count: int) -> Iterator[int]:
@@ -158,3 +174,15 @@ class _Run:
             self.rules.append(replace(rule, level=AXIOMS, sources=sources))
         else:
             self.open += 1
+
+    def look_at_graphs(self, left: tuple[Term, ...], right: tuple[Term, ...]) -> bool:
+        """Look at two equal graphs with several outputs; return whether outputs share operators on a side."""
+        if not (shares(left) or shares(right)) or convolves_itself(left + right):
+            return False
+        rule = generalized(Rule("r", left, right))
+        for found in (rule, with_conditions(rule, Condition("rank", (variables(rule.lhs)[0], 2)))):
+            sources = derivation(found, self.axioms, *_OF_GRAPHS)
+            if sources and examine(found, self.terms.seed, _SHAPES).kind == "holds":
+                self.rules.append(replace(found, level=AXIOMS, sources=sources))
+                break
+        return True
