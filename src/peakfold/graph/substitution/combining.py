@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from peakfold.graph.substitution.growing import ORDERS
+from peakfold.graph.substitution.growing import ORDERS, renamed_hashes
 from peakfold.graph.substitution.kernel import compiled
 
 if TYPE_CHECKING:
@@ -29,20 +29,47 @@ def smallest(roots: "Ints", hashes: "Words") -> np.uint64:
 
 
 @compiled
+def fingerprints(
+    roots: "Ints", worlds: "Words", composed: "Ints", salts: "Words", joint: "Words", hashes: "Words"
+) -> bool:
+    """Hash what a set of operators computes under each order of the inputs, where all of them are legal.
+
+    ``worlds`` has the hash of each operator in every world, 0 where it is not legal; ``joint`` is room for
+    those of the set.
+
+    Returns:
+        Whether there is such a world.
+    """
+    legal = False
+    for world in range(len(joint)):
+        total, there = np.uint64(0), True
+        for root in roots:
+            if root >= 0:
+                there = there and worlds[root, world] != np.uint64(0)
+                total += worlds[root, world]
+        joint[world] = total if there else np.uint64(0)
+        legal = legal or there
+    renamed_hashes(joint, composed, salts, hashes)
+    return legal
+
+
+@compiled
 def combined(
-    count: int, here: "Ints", reads: "Ints", outputs: "Ints", nodes: "Ints", every: int,
-    values: "Words", texts: "Words", found: "Ints", keys: "Words", at: int,
+    count: int, here: "Ints", reads: "Ints", outputs: "Ints", nodes: "Ints", every: int, worlds: "Words",
+    texts: "Words", composed: "Ints", salts: "Words", found: "Ints", keys: "Words", at: int,
 ) -> int:  # fmt: skip
     """Take so many operators of those here that read all inside and have two outputs or more.
 
     ``reads`` has a bit for each operator inside that one reads, ``every`` has all bits; ``nodes`` tells
-    operators apart of which one is another output; ``values`` and ``texts`` are hashes of what they compute
-    and of how they are written. ``found`` takes the sets, ``keys`` the hashes of both kinds.
+    operators apart of which one is another output; ``worlds`` and ``texts`` are hashes of what they compute
+    and of how they are written. ``found`` takes the sets, ``keys`` the hashes of both kinds; sets that are
+    legal in no world are left out.
 
     Returns:
         How many there are now; one more than there is room for where they did not fit.
     """
     chosen = np.full(4, -1, np.int64)
+    joint, hashes = np.empty(worlds.shape[1], np.uint64), np.empty(ORDERS, np.uint64)
     places = np.arange(count)
     if count > len(here):
         return at
@@ -55,11 +82,12 @@ def combined(
             total += outputs[chosen[place]]
             for before in range(place):
                 apart = apart and nodes[chosen[before]] != nodes[chosen[place]]
-        if bits == every and total > 1 and apart:
+        fits = bits == every and total > 1 and apart
+        if fits and fingerprints(chosen, worlds, composed, salts, joint, hashes):
             if at == len(found):
                 return at + 1
             found[at, :] = chosen
-            keys[at, 0] = smallest(chosen, values)
+            keys[at, 0] = hashes.min()
             keys[at, 1] = smallest(chosen, texts)
             at += 1
         place = count - 1
@@ -73,17 +101,16 @@ def combined(
 
 
 @compiled
-def share_text(a: "Ints", b: "Ints", values: "Words", texts: "Words") -> bool:
+def share_text(
+    a: "Ints", b: "Ints", worlds: "Words", texts: "Words", composed: "Ints", salts: "Words"
+) -> bool:
     """Return whether two sets that compute the same have an operator written alike, in an order that fits."""
+    joint = np.empty(worlds.shape[1], np.uint64)
+    wanted, given = np.empty(ORDERS, np.uint64), np.empty(ORDERS, np.uint64)
+    fingerprints(a, worlds, composed, salts, joint, wanted)
+    fingerprints(b, worlds, composed, salts, joint, given)
     for order in range(ORDERS):
-        total = np.uint64(0)
-        for left in a:
-            if left >= 0:
-                total += values[left, 0]
-        for right in b:
-            if right >= 0:
-                total -= values[right, order]
-        if total != np.uint64(0):
+        if given[order] != wanted[0]:
             continue
         for left in a:
             for right in b:
@@ -94,8 +121,9 @@ def share_text(a: "Ints", b: "Ints", values: "Words", texts: "Words") -> bool:
 
 @compiled
 def leaders(
-    order: "Ints", keys: "Words", found: "Ints", values: "Words", texts: "Words", pairs: "Ints"
-) -> "Ints":
+    order: "Ints", keys: "Words", found: "Ints", worlds: "Words", texts: "Words", composed: "Ints",
+    salts: "Words", pairs: "Ints",
+) -> "Ints":  # fmt: skip
     """Go through graphs sorted by hashes; count graphs, pairs and pairs without a common subgraph.
 
     ``pairs`` takes the latter: the first graph of those that compute the same, and another one.
@@ -114,7 +142,7 @@ def leaders(
             counts[1] += 1
             continue
         counts[2] += 1
-        if share_text(found[first], found[here], values, texts):
+        if share_text(found[first], found[here], worlds, texts, composed, salts):
             continue
         if counts[3] < len(pairs):
             pairs[counts[3], 0], pairs[counts[3], 1] = first, here

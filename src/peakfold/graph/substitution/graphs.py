@@ -112,11 +112,13 @@ class Combiner:
             self._roots += self._on(inside)
             spans.append((inside, start, len(self._roots)))
         self._compute()
-        values, texts = self._hashes()
-        found, keys, sizes = self._combined(spans, values, texts)
+        worlds, texts = self._hashes()
+        found, keys, sizes = self._combined(spans, worlds, texts)
         order = np.lexsort((keys[:, 1], sizes, keys[:, 0]))
         pairs = np.zeros((MOST_PAIRS, 2), np.int64)
-        graphs, classes, equal, apart = map(int, leaders(order, keys, found, values, texts, pairs))
+        graphs, classes, equal, apart = map(
+            int, leaders(order, keys, found, worlds, texts, *self._renaming, pairs)
+        )
         there = min(apart, MOST_PAIRS)
         kept = np.linspace(0, there - 1, min(keep, there)).astype(np.int64)
         sides = tuple(self._sides(found[pairs[row, 1]], found[pairs[row, 0]]) for row in kept)
@@ -231,7 +233,7 @@ class Combiner:
     # --- what they compute --------------------------------------------------------------------------------
 
     def _compute(self) -> None:
-        """Hash what roots compute, each output once, and drop those that are never legal."""
+        """Hash what roots compute in every world, each output once."""
         composed, inverse = self.terms.composed, self.terms.inverse
         asked: dict[int, list[tuple[Named, ...]]] = {}
         for kind, args in dict.fromkeys((kind, root.args) for root in self._roots for kind in root.kinds):
@@ -241,26 +243,33 @@ class Combiner:
             for row, args in enumerate(several):
                 (left, order), (right, other) = args[0], args[-1]
                 operands[row] = (left, right, composed[inverse[order], other])
-            hashes = np.zeros((len(several), ORDERS), np.uint64)
+            hashes = np.zeros((len(several), self.terms.arrays.offsets.shape[1]), np.uint64)
             hashes_of(self.terms.kind(kind), operands, self.terms.setting, self.terms.held, hashes)
             for row, args in enumerate(several):
-                self._raw[kind, args] = hashes[row][composed[:, args[0][1]]]
+                by_base = hashes[row].reshape(-1, ORDERS)
+                self._raw[kind, args] = by_base[:, composed[:, args[0][1]]].ravel()
 
     def _hashes(self) -> tuple[Words, Words]:
-        """Return for each root, under each order, hashes of what it computes and of how it is written."""
-        shape = (len(self._roots), ORDERS)
-        values, texts = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)
+        """Return for each root hashes of what it computes, in every world, and of how it is written."""
+        worlds = np.zeros((len(self._roots), self.terms.arrays.offsets.shape[1]), np.uint64)
+        texts = np.zeros((len(self._roots), ORDERS), np.uint64)
         for row, root in enumerate(self._roots):
-            for kind in root.kinds:
-                values[row] += scramble(self._raw[kind, root.args], 1)
+            outputs = [self._raw[kind, root.args] for kind in root.kinds]
+            there = np.all(outputs, axis=0)
+            for output in outputs:
+                worlds[row] += np.where(there, scramble(output, 1), np.uint64(0))
             for order in range(ORDERS):
                 texts[row, order] = self._written(
                     root.kinds, tuple(self._renamed(one, order) for one in root.args)
                 )
-        return values, scramble(texts, 2)
+        return worlds, scramble(texts, 2)
+
+    @property
+    def _renaming(self) -> tuple[Numbers, Words]:
+        return self.terms.composed, self.terms.setting[1]
 
     def _combined(
-        self, spans: list[tuple[Inside, int, int]], values: Words, texts: Words
+        self, spans: list[tuple[Inside, int, int]], worlds: Words, texts: Words
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return sets of roots, hashes of what they compute and of how they are written, and their sizes."""
         legal = np.array([all(self._raw[k, root.args].any() for k in root.kinds) for root in self._roots])
@@ -275,7 +284,10 @@ class Combiner:
             every = (1 << len(inside.nodes)) - 1
             for count in range(1, self.size - inside.operators + 1):
                 while True:
-                    end = combined(count, here, reads, outputs, nodes, every, values, texts, found, keys, at)
+                    end = combined(
+                        count, here, reads, outputs, nodes, every, worlds, texts, *self._renaming,
+                        found, keys, at,
+                    )  # fmt: skip
                     if end <= len(found):
                         break
                     found = np.concatenate([found, np.zeros_like(found)])
@@ -295,13 +307,16 @@ class Combiner:
                 return tuple(term for _, term in given), tuple(term for _, term in wanted)
         raise AssertionError("graphs that compute the same do so under some order")
 
-    def _outputs(self, rows: Numbers, order: int) -> list[tuple[int, Term]]:
-        """Return what each output of a set of roots computes, and its term, sorted."""
-        found = [
-            (int(self._raw[kind, root.args][order]), self._term(kind, root.args, order))
-            for root in (self._roots[row] for row in rows if row >= 0)
-            for kind in root.kinds
-        ]
+    def _outputs(self, rows: Numbers, order: int) -> list[tuple[bytes, Term]]:
+        """Return what each output of a set of roots computes where all are legal, and its term, sorted."""
+        roots = [self._roots[row] for row in rows if row >= 0]
+        outputs = [(kind, root.args) for root in roots for kind in root.kinds]
+        there = np.all([self._raw[output] for output in outputs], axis=0)
+        found = []
+        for kind, args in outputs:
+            value = np.where(there, self._raw[kind, args], np.uint64(0)).reshape(-1, ORDERS)
+            renamed = value[:, self.terms.composed[:, order]]
+            found.append((renamed.tobytes(), self._term(kind, args, order)))
         return sorted(found, key=lambda pair: (pair[0], str(pair[1])))
 
     def _term(self, kind: int, args: tuple[Named, ...], order: int) -> Term:

@@ -181,17 +181,15 @@ def workspace(worlds: int) -> "tuple[Left, Scratch, Result]":
 
 @compiled
 def hashes_of(kind: "Ints", operands: "Ints", setting: "Setting", held: "Held", hashes: "Words") -> None:
-    """Hash terms under each order of the inputs.
+    """Hash terms in every world; 0 where one is not legal.
 
-    ``operands`` has for each term two classes and the order of the second; of a term that is legal in no
-    world all hashes are 0.
+    ``operands`` has for each term two classes and the order of the second.
     """
     left, scratch, result = workspace(held[0].shape[1])
     for row in range(len(operands)):
         loaded(operands[row, 0], held, left)
-        hashes[row, :] = np.uint64(0)
-        if evaluated(kind, left, operands[row, 1], operands[row, 2], setting, held, scratch, result):
-            renamed_hashes(result[4], setting[0], setting[1], hashes[row])
+        evaluated(kind, left, operands[row, 1], operands[row, 2], setting, held, scratch, result)
+        hashes[row, :] = result[4]
 
 
 @compiled

@@ -60,4 +60,8 @@ def _of_derived() -> str:
     rules = derived()
     example = max(rules, key=lambda rule: (len(rule.sources), rule.name), default=None)
     shown = f", such as\n\n- `{example}`" if example else "."
-    return f"{len(rules)} rules of `derived.rules` follow from those above and name them{shown}"
+    several = sum(len(rule.lhs) > 1 for rule in rules)
+    return (
+        f"{len(rules)} rules of `derived.rules` and `graphs.rules` follow from those above and name them, "
+        f"{several} of them with several outputs{shown}"
+    )

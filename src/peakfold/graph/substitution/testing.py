@@ -158,6 +158,7 @@ def _bits(rule: Rule, sampler: Sampler, math: Arithmetic) -> float:
     return max(0.0, log2(min(math.field.p, sampler.points)) - log2(degree))
 
 
+@np.errstate(invalid="ignore", over="ignore", divide="ignore")
 def _compare(rule: Rule, sampler: Sampler, sample: Sample, math: Arithmetic) -> Counterexample | bool | None:
     """Return where sides differ, True where they are equal, None where only opaque functions differ."""
     inputs, constants = sampler.values(sample, math)

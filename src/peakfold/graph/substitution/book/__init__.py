@@ -6,8 +6,8 @@ from importlib.resources import files
 
 from peakfold.graph.rule import Rule, parse_rules
 
-LAWS, GENERATED, CORE, DERIVED, TASO = (
-    f"{name}.rules" for name in ("laws", "generated", "core", "derived", "taso")
+LAWS, GENERATED, CORE, DERIVED, GRAPHS, TASO = (
+    f"{name}.rules" for name in ("laws", "generated", "core", "derived", "graphs", "taso")
 )
 
 
@@ -49,8 +49,12 @@ def taso() -> tuple[Rule, ...]:
 
 
 def derived() -> tuple[Rule, ...]:
-    """Return rules that follow from the book, each with the names of those that derive it."""
-    return _read(DERIVED)
+    """Return rules that follow from the book, each with the names of those that derive it.
+
+    Those of several outputs have names that end in ``_graph``.
+    """
+    several = (replace(rule, name=f"{rule.name}_graph") for rule in _read(GRAPHS))
+    return (*_read(DERIVED), *several)
 
 
 def book() -> tuple[Rule, ...]:
