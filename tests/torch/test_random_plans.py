@@ -7,13 +7,13 @@ import torch
 from tests.torch.test_regions import programs
 
 from benchmarks.faults import FAULTS, SPLIT, faulty, split_plan
-from benchmarks.random_plans import Subject, random_plan, subject_of
+from benchmarks.random_plans import Subject, random_plan
 from peakfold.bridge.runtime.compare import BOUND
 from peakfold.errors import PlanError
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.task import Task
 
-PLANS = 8
+PLANS = 6
 
 
 def wide(item):
@@ -79,8 +79,22 @@ def test_two_draws_in_the_other_order_are_seen():
     assert all(found.error(source) > BOUND for source in sources)
 
 
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+        self.register_buffer("mask", torch.ones(6, dtype=torch.bool))
+
+    def forward(self, x):
+        return torch.where(self.mask, self.fc(x), 0.0)
+
+
 def test_inputs_keep_their_types():
-    found = subject_of("gptneo", "momentum")
+    model = Masked().double()
+    batch = (torch.randn(4, 6, dtype=torch.float64),)
+    task = Task(model, lambda m, x: m(x).square().mean(), momentum(model.parameters()), batch)
+    found = Subject.of("masked", task)
     types = {item.id: item.type.dtype for item in found.graph.inputs if item.id in found.tensors}
+    assert "bool" in types.values()
     assert all(str(tensor.dtype) == f"torch.{types[ident]}" for ident, tensor in found.tensors.items())
     assert found.error(found.source(Plan(found.graph.digest))) == 0.0
