@@ -199,23 +199,6 @@ def test_an_operator_without_keyed_numbers_is_refused_by_name():
     assert "use rng='eager'" in str(caught.value)
 
 
-class Branch(nn.Module):
-    def __init__(self, draws):
-        super().__init__()
-        self.layer, self.draws = nn.Linear(6, 6), draws
-
-    def forward(self, x):
-        y = functional.dropout(self.layer(x), 0.2)
-        side = functional.dropout if self.draws else torch.neg
-        return torch.cond(y.sum() > 0, lambda y: side(y), lambda y: y * 2, (y,))
-
-
-@pytest.mark.parametrize("draws", [False, True])
-def test_control_flow_beside_draws_is_refused(draws):
-    with pytest.raises(CaptureError, match="control flow cannot have its random numbers made from a key"):
-        capture_step(Branch(draws), lambda m, x: m(x).sum(), None, (torch.randn(4, 6),), keyed=True)
-
-
 def test_eager_under_keys_leaves_the_stream_after_the_key():
     torch.manual_seed(1)
     with Keyed():

@@ -43,8 +43,6 @@ def assemble(
     graph = finish(trace.tape.inputs, trace.tape.nodes, outputs, state, _drawn_from(trace.tape))
     check_functions_keep_nothing(trace.module.module, function, trace.tape.values)
     _check_recurrence(graph)
-    if trace.tape.key is not None and trace.tape.drawn:
-        _check_keyed(graph)
     _bind_numbers(trace)
     constants = _bind_constants(trace, graph)
     sources = tuple(trace.sources[given.id] for given in graph.inputs)
@@ -66,21 +64,6 @@ def _check_recurrence(graph: Graph) -> None:
         where=next(node.origin.source for node in layers if not graph.nbytes(node.outputs[3])),
         expected="recurrent layers with gradients (frozen parameters are fine), or all without",
         hint="take the layer out of torch.no_grad(), or set torch.backends.mkldnn.enabled = False",
-    )
-
-
-def _check_keyed(graph: Graph) -> None:
-    """Refuse control flow: what it draws is not counted, nor is eager compared under the same key."""
-    found = next((node for node in graph.nodes if node.bodies), None)
-    if found is None:
-        return
-    raise CaptureError(
-        stage="capture",
-        what="a program with control flow cannot have its random numbers made from a key",
-        where=found.origin.source,
-        expected="a program without torch.cond and while_loop",
-        got=found.op.name,
-        hint="use rng='eager', which keeps the stream of every operator",
     )
 
 
