@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch._higher_order_ops import while_loop
@@ -101,7 +101,27 @@ class Program(nn.Module):
         return evaluate(self.block, [x, y], torch.cond, while_loop)
 
 
+INNER = [("cond", 0, [("unary", "sin", 0), ("full",)], [("binary", "add", 0, 1)])]
+NESTED = [
+    ("cond", 1, [("while", 3, [*INNER, ("binary", "add", 0, 2)])], [("unary", "neg", 0), *INNER]),
+    ("while", 2, [("cond", 0, INNER, [("unary", "abs", 1)])]),
+    ("binary", "mul", 0, 1),
+]
+"""Both kinds inside of both kinds; its predicates hold for some seeds and not for others."""
+
+
+TWICE = ("while", 2, [("while", 1, [("unary", "abs", 0), ("unary", "sin", 0)])])
+LOOPS = [TWICE, ("binary", "maximum", 1, 0), TWICE]
+"""Loops that are called alike, inside of others."""
+
+
 @settings(max_examples=12, deadline=None)
+@example(NESTED, 0)
+@example(NESTED, 1)
+@example(NESTED, 2)
+@example(LOOPS, 144)
+@example(INNER, 0)
+@example(INNER, 1)
 @given(blocks, st.integers(0, 1000))
 def test_every_way_of_running_a_random_program_gives_the_same(block, seed):
     torch.manual_seed(seed)

@@ -145,6 +145,7 @@ class _Scope:
         steps: so far.
         gate: the wire whose life operators share that read nothing; None where they always run.
         suffix: what is behind a name where it is taken.
+        functions: names of all functions so far.
     """
 
     loops: list[Loop]
@@ -152,6 +153,7 @@ class _Scope:
     steps: list[Step] = field(default_factory=list)
     gate: Wire | None = None
     suffix: str = ""
+    functions: set[str] = field(default_factory=set)
 
     def name(self, text: str) -> Wire:
         """Return a wire that reads like a text."""
@@ -165,6 +167,14 @@ class _Scope:
             count += 1
             found = f"{base}_{count}"
         self.taken.add(found)
+        return found
+
+    def _function(self, text: str) -> str:
+        """Return a name of a function: no other has it, and no wire here."""
+        found = self.name(text)
+        while found in self.functions:
+            found = self.name(text)
+        self.functions.add(found)
         return found
 
     def lay(self, graph: Graph, wires: dict[Value, Wire]) -> None:
@@ -213,8 +223,8 @@ class _Scope:
         return made.true, made.false
 
     def _loop(self, node: Node, given: Sequence[Wire]) -> tuple[Wire, ...]:
-        name = self.name(f"{node.name}.pass")
-        scope = _Scope(self.loops, {*RESERVED, name})
+        name = self._function(f"{node.name}.pass")
+        scope = _Scope(self.loops, {*RESERVED, name}, functions=self.functions)
         test, body = node.bodies
         parameters = tuple(scope.name(one.name) for one in body.inputs)
         scope.gate = parameters[0]
