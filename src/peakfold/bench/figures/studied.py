@@ -89,7 +89,7 @@ class Studied:
     def peers(self, asked: Asked) -> Iterator[tuple[Name, float, float]]:
         """Yield what the planners of the literature come to for even budgets: name, bytes, seconds.
 
-        A planner whose time is spent is not asked for lower budgets.
+        A planner that did not keep a budget, or whose time is spent, is not asked for lower ones.
 
         Args:
             asked: the time of each planner.
@@ -107,6 +107,8 @@ class Studied:
                 except PeakfoldError:
                     continue
                 yield name, line.peak, line.seconds
+                if line.peak > budget:
+                    break
 
 
 def studied(name: str, asked: Asked) -> Studied:
