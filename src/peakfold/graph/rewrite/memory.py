@@ -139,6 +139,7 @@ def narrow_indices(graph: Graph) -> Iterator[Move]:
             and kind.dtype == "int64"
             and kind.numel < LAST_INDEX
             and len(users) == 1
+            and graph.node[users[0]].op.name == POOL_GRADIENT
         ):
             yield Move("narrow_indices", graph, _narrowed(graph, node, graph.node[users[0]]))
 

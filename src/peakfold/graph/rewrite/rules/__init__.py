@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from peakfold.graph.rewrite.vocabulary import EXACT
 from peakfold.graph.rule import Apply, Rule, Term, constants, parse_rules, size, subterms, variables
-from peakfold.graph.substitution.book import book
+from peakfold.graph.substitution.book import book, derived
 
 FAMILIES = ("linear", "windows", "movement")
 ONE_WAY = "_once"
@@ -28,7 +28,9 @@ def hand_rules() -> tuple[Rule, ...]:
 
 @cache
 def book_rules() -> tuple[Rule, ...]:
-    """Return the rules of the book, both ways where both can be matched, without those that are here by hand.
+    """Return the rules of the book and those derived from it, without those that are here by hand.
+
+    Each also from right to left where that can be matched.
 
     Example:
         >>> len(book_rules()) > 300
@@ -36,7 +38,12 @@ def book_rules() -> tuple[Rule, ...]:
     """
     hand = {(rule.lhs, rule.rhs) for rule in hand_rules()}
     names = {rule.name for rule in hand_rules()}
-    both = [one for rule in book() for one in (rule, rule.reversed()) if one is rule or rule.reversible]
+    both = [
+        one
+        for rule in (*book(), *derived())
+        for one in (rule, rule.reversed())
+        if one is rule or rule.reversible
+    ]
     able = [rule for rule in both if _can_match(rule) and (rule.lhs, rule.rhs) not in hand]
     return tuple(replace(r, name=f"{r.name}_of_book") if r.name in names else r for r in able)
 
