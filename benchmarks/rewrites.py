@@ -1,0 +1,86 @@
+"""Which rewrites lower the peak on which workload.
+
+``python -m benchmarks.rewrites [--workloads bert,unet] [--size cpu] [--device rtx3090] [--latency 1.1]``
+prints JSON: one row for each workload and family of rewrites, with its moves, and the peak before and after:
+in program order, nothing recomputed, and under the best plan found within the time. Nothing is run: seconds
+are those of a described device, and the figures are the same in every run.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+
+from peakfold.bridge.runtime.retype import retyped
+from peakfold.cost import roofline
+from peakfold.cost.costs import Costs
+from peakfold.graph.rewrite.liveness import peak
+from peakfold.graph.rewrite.simplify import simplify
+from peakfold.graph.wl import hashed
+from peakfold.ir.graph import Graph
+from peakfold.pipeline.machine import environment
+from peakfold.pipeline.task import Task
+from peakfold.plan.search.rewrites import FAMILIES, INTERIM, Effort, State, moved, rewritten
+from peakfold.workloads import NAMES, build
+
+
+def rows(
+    workload: str, size: str, device: str, latency: float, iterations: int
+) -> Iterator[dict[str, object]]:
+    """Yield one row for each family that has a move in a workload."""
+    graph = simplify(Task.of(build(workload, size)).capture().graph).graph
+
+    known: dict[str, Costs] = {}
+
+    def costs_of(one: Graph) -> Costs:
+        if one.digest not in known:
+            known[one.digest] = roofline.estimate(one, device)
+        return known[one.digest]
+
+    limit = latency * sum(costs_of(graph).seconds.values())
+    effort = Effort(iterations=iterations, seconds=120.0, states=2)
+    for name, family in FAMILIES.items():
+        after = moved(State(hashed(graph)), name, family, retyped, keep_bits=False)
+        if after is None:
+            continue
+        states = rewritten(
+            graph, costs_of, retyped, latency=limit, families={name: family}, keep_bits=False, effort=effort
+        )
+        by = {bool(state.families): state for state in states}
+        yield {
+            "workload": workload,
+            "rewrite": name,
+            "kind": "interim" if name in INTERIM else "aggregation",
+            "places": dict(after.families)[name],
+            "keeps_bits": all(move.keeps_bits for move in family(graph)),
+            "program_order_peak_before": peak(graph),
+            "program_order_peak_after": peak(after.graph),
+            "planned_peak_before": _planned(by.get(False)),
+            "planned_peak_after": _planned(by.get(True)),
+        }
+
+
+def _planned(state: State | None) -> int | None:
+    return None if state is None or state.point is None else state.point.peak_bytes
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--workloads", default=",".join(NAMES))
+    parser.add_argument("--size", default="cpu", choices=("tiny", "cpu", "paper"))
+    parser.add_argument("--device", default="rtx3090", help="a described device")
+    parser.add_argument("--latency", type=float, default=1.1, help="most seconds over the program's own")
+    parser.add_argument("--iterations", type=int, default=200)
+    chosen = parser.parse_args(arguments)
+    found = [
+        row
+        for workload in chosen.workloads.split(",")
+        for row in rows(workload, chosen.size, chosen.device, chosen.latency, chosen.iterations)
+    ]
+    json.dump({"environment": environment(0), "rows": found}, sys.stdout, indent=1)
+    print()
+
+
+if __name__ == "__main__":
+    main()
