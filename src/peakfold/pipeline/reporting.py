@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.arena import Use
 from peakfold.cost.costs import Costs
-from peakfold.ir.plan import Offload, Prefetch
 from peakfold.ir.text import print_graph, print_plan
 from peakfold.ops.known import barriers
 from peakfold.pipeline.plan_cache import Kept
@@ -14,6 +13,7 @@ from peakfold.pipeline.program import Program
 from peakfold.pipeline.prove import Figures
 from peakfold.pipeline.request import Request
 from peakfold.plan.fission.derive import Splitter
+from peakfold.plan.memory.host import moves
 from peakfold.plan.memory.layout import Held
 from peakfold.report.arena import Arena, arena_of
 from peakfold.report.decisions import decisions_of
@@ -135,7 +135,7 @@ def _arena(facts: Facts, program: Program, use: Use | None) -> Arena | None:
         program.layout,
         budget=facts.arena_budget,
         host_bytes=program.host_bytes,
-        transfers=sum(isinstance(step, Offload | Prefetch) for step in program.schedule.steps),
+        moves=moves(program.nest.graph, program.schedule),
         device=facts.asked.device,
         runs=program.in_arena,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from peakfold.plan.memory.host import Move
 from peakfold.plan.memory.layout import Layout
 from peakfold.plan.memory.lifetimes import SCRATCH
 from peakfold.plan.memory.pools import Replay, advice, compare
@@ -81,6 +82,7 @@ class Arena:
         blocks: every buffer, in order of their start.
         pools: the same allocations in other allocators.
         parts: the arenas, one a device and one on the host, that are one logical pool.
+        moves: what goes from the device to the host and back in a step, in the order of the copies out.
     """
 
     nbytes: int
@@ -102,6 +104,7 @@ class Arena:
     blocks: tuple[ArenaBlock, ...] = ()
     pools: tuple[PoolRow, ...] = ()
     parts: tuple[PoolPart, ...] = ()
+    moves: tuple[Move, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -119,7 +122,7 @@ def arena_of(
     *,
     budget: int | None = None,
     host_bytes: int = 0,
-    transfers: int = 0,
+    moves: tuple[Move, ...] = (),
     device: str = "cpu",
     runs: bool = False,
 ) -> Arena:
@@ -147,7 +150,8 @@ def arena_of(
         steps=layout.trace.steps,
         blocks=(*_whole(layout), *_blocks(layout)),
         pools=tuple(_row(found, layout) for found in compare(layout.trace)),
-        parts=tuple(_parts(layout, device, host_bytes, transfers)),
+        parts=tuple(_parts(layout, device, host_bytes, 2 * len(moves))),
+        moves=moves,
     )
 
 

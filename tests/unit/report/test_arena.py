@@ -6,6 +6,7 @@ import pytest
 from tests.unit.report.synthetic import make_report
 from tests.unit.report.test_html import parsed
 
+from peakfold.plan.memory.host import Move
 from peakfold.plan.memory.layout import lay_out
 from peakfold.plan.memory.trace import Request, Trace
 from peakfold.report.arena import arena_of
@@ -27,9 +28,15 @@ TRACE = Trace(
 )
 
 
+MOVES = (
+    Move("layers.0.<gelu>", 600, 0, "b", "b", "c", "c"),
+    Move("layers.1.gelu", 400, 600, "b", "c", "c", ""),
+)
+
+
 @pytest.fixture
 def arena():
-    return arena_of(lay_out(TRACE), budget=512, host_bytes=1000, transfers=4, device="cuda", runs=True)
+    return arena_of(lay_out(TRACE), budget=512, host_bytes=1000, moves=MOVES, device="cuda", runs=True)
 
 
 def test_figures(arena):
@@ -86,6 +93,8 @@ def test_the_page_and_json_have_it(arena):
     page = render_html(report)
     parsed(page)
     assert "64 bytes before &lt;y&gt;" in page
+    assert "2 moved to the host and back, 1.0 kB together" in page
+    assert page.count('data-label="Fetched before"') == 2
     assert from_json(to_json(report)) == replace(report, texts=Texts())
 
 
