@@ -11,7 +11,7 @@ from peakfold.bridge.runtime.arena import Recorder
 from peakfold.bridge.runtime.arena_native import native
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.step import Step
-from peakfold.errors import InfeasibleError, UsageError
+from peakfold.errors import InfeasibleError, PlanError, UsageError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.held import held
@@ -23,6 +23,7 @@ from peakfold.plan.memory.lifetimes import predicted_nest, recorded
 from peakfold.plan.memory.trace import Trace
 from peakfold.report.units import bytes_text
 
+NAMED = 5
 WARMUP = 2
 SECONDS = 1.0
 MORE_SECONDS = 5.0
@@ -41,6 +42,27 @@ def why_predicted(task: Task, runnable: bool, graph: Graph) -> str:
     except UsageError as error:
         return f"the program runs without its arena: {error.what} ({error.got}); {error.hint}"
     return ""
+
+
+def require_kept(plan: Plan, graph: Graph) -> None:
+    """Refuse a given plan under which the caller's own tensors leave the device.
+
+    Raises:
+        PlanError: it names them.
+    """
+    inputs = graph.input
+    given = (gap.value.node for gap in plan.offload if gap.value.node in inputs)
+    away = [inputs[node].name for node in dict.fromkeys(given)]
+    if not away:
+        return
+    more = f" and {len(away) - NAMED} more" if len(away) > NAMED else ""
+    raise PlanError(
+        stage="arena",
+        what="the model's own tensors cannot wait on the host beside an arena: they do not lie in it",
+        expected="offloads of what the step itself allocates",
+        got=f"offload of {', '.join(away[:NAMED])}{more}",
+        hint="remove these lines of the plan, or give the budget without arena:",
+    )
 
 
 def laid_out(

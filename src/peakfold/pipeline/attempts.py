@@ -97,6 +97,8 @@ def _try(run: Run, facts: Facts, bounds: Bounds) -> Tried:
         with run.stages("search"):
             kept, faults = find(graph, facts.costs, bounds, run.asked, run.options, run.stages, run.costs)
         run.note(*faults)
+    if facts.in_arena:
+        arena.require_kept(kept.plan, graph)
     run.stages.dump("plan.txt", print_plan(kept.plan, graph, splitter=Splitter()))
     program = run.program(facts.captured, facts.costs, kept.plan, facts.budget)
     run.stages.dump("step.py", program.source)

@@ -57,7 +57,7 @@ def find(
     folder = options.cache / "plans"
     away = is_offloading(asked)
     effort: tuple[object, ...] = (bounds, asked.time_budget, asked.iterations, asked.seed)
-    effort += (costs.link, asked.host_memory) if away else ()
+    effort += (costs.link, asked.host_memory, _lends(asked)) if away else ()
     effort += ("fission",) if asked.fission else ()
     key = plan_cache.key_of(graph, costs, effort)
     known, unread = plan_cache.load(folder, key, graph)
@@ -92,8 +92,13 @@ def _search(asked: Request, costs_of: CostsOf, graph: Graph, costs: Costs) -> Ca
         search = partial(joint.optimize, costs_of=costs_of, workers=workers)
         return partial(search, saved=kept.load(), save=kept.store if asked.save_search else None)
     if is_offloading(asked):
-        return partial(offload_search.optimize, host_memory=limit(asked))
+        return partial(offload_search.optimize, host_memory=limit(asked), lends=_lends(asked))
     return planner.optimize
+
+
+def _lends(asked: Request) -> bool:
+    """Whether the caller's own tensors may wait on the host: they take nothing of an arena."""
+    return asked.memory is None or not asked.memory.arena
 
 
 def _tell(stages: Stages, state: planner.Progress, ctrl_c: CtrlC) -> None:

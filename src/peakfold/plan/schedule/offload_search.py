@@ -65,6 +65,7 @@ def optimize(
     memory: int | None = None,
     latency: float | None = None,
     host_memory: int | None = None,
+    lends: bool = True,
     time_budget: float = 60.0,
     iterations: int | None = None,
     seed: int = 0,
@@ -78,6 +79,7 @@ def optimize(
         memory: most bytes at once on the device.
         latency: most seconds of a step.
         host_memory: most bytes on the host; None for no limit.
+        lends: whether the caller's own tensors may wait there, too.
         time_budget: seconds after which the search stops.
         iterations: number of proposals after which it stops; the time then does not count.
         seed: of the random stream.
@@ -89,10 +91,10 @@ def optimize(
     budgets = () if memory is None else (memory,)
     share = None if iterations is None else int(FIRST * iterations)
     search = Search(graph, costs, seed, budgets, FIRST * time_budget, share, progress)
-    search.bound = _bound(search)
+    search.bound = _bound(search) if lends else search.bound
     reason = search.run(Goal(memory, latency))
     goal = Goal(memory, latency)
-    joint = _Joint(search, costs, goal, host_memory)
+    joint = _Joint(search, costs, goal, host_memory, lends)
     joint.effort = _Effort(search.started, time_budget, iterations, search.proposals)
     if reason not in ("nothing to do", "interrupted") and (memory, latency) != (None, None):
         try:
@@ -138,12 +140,15 @@ class _Joint:
         points: every plan with offloads that was better than the ones before it.
     """
 
-    def __init__(self, search: Search, costs: Costs, goal: Goal, host_memory: int | None) -> None:
+    def __init__(
+        self, search: Search, costs: Costs, goal: Goal, host_memory: int | None, lends: bool
+    ) -> None:
         self.search = search
         self.tables = search.tables
         self.costs = costs
         self.goal = goal
         self.host_memory = host_memory
+        self.lends = lends
         self.best = _kept(search, goal)
         self.points: list[Point] = []
         self.tried = 0
@@ -208,9 +213,12 @@ class _Joint:
                 self.points.append(point)
         return improved
 
+    def _offloader(self, plan: Plan) -> Offloader:
+        return Offloader(self.tables, plan, self.costs.link, self.lends)
+
     def _fitted(self, plan: Plan, target: int) -> Point | None:
         """Return a plan brought into a target, simulated; None where offloads cannot."""
-        offloader = Offloader(self.tables, plan, self.costs.link)
+        offloader = self._offloader(plan)
         self.tried += 1
         if self.goal.memory is None:
             return self._lowest_within(offloader, target)
@@ -253,7 +261,7 @@ class _Joint:
         """Search again with what the best plan hides counted as nothing; return whether there was any."""
         target = self._target()
         start = self.best.plan if self.best is not None else Plan(self.tables.graph.digest)
-        offloader = Offloader(self.tables, start, self.costs.link)
+        offloader = self._offloader(start)
         margin = MARGINS[round_ % len(MARGINS)]
         hidden = offloader.fit(int(margin * target), self.host_memory, waiting=False)
         if hidden is None or not hidden.offload:
@@ -303,7 +311,7 @@ class _Joint:
         if lowest is None:
             return None
         explorer = self.search.explorer
-        offloader = Offloader(self.tables, self._plans(explorer, explorer.order)(lowest), self.costs.link)
+        offloader = self._offloader(self._plans(explorer, explorer.order)(lowest))
         low, high = self.search.bound, lowest.peak
         for _ in range(STEPS_DOWN):
             middle = (low + high) // 2

@@ -73,11 +73,13 @@ class Offloader:
         tables: the graph.
         plan: decisions without offloads.
         link: how fast copies are.
+        lends: whether the caller's own tensors may be away, too.
     """
 
     tables: Tables
     plan: Plan
     link: Link
+    lends: bool = True
     schedule: Schedule = field(init=False)
     timeline: Timeline = field(init=False)
 
@@ -133,6 +135,8 @@ class Offloader:
         movable = Movable(graph)
         for value, touches in self._places.touches.items():
             given = value.node in graph.input
+            if given and not self.lends:
+                continue
             if graph.nbytes(value) < SMALLEST or movable.why_not(value) is not None:
                 continue
             for row, read in zip(
