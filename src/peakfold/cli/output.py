@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from peakfold.report.folder import write_files, write_folder
+from peakfold.report.folder import require_folder, write_files, write_folder
 from peakfold.report.json import to_json
 from peakfold.report.model import Estimate, Report
 
@@ -37,15 +37,15 @@ class Output:
         return Console(stderr=True)
 
     def check(self) -> None:
-        """Make the folder before anything long is done.
+        """See that the folders can be made before anything long is done.
 
         Raises:
             CacheError: it cannot be made.
         """
         if self.folder is not None:
-            write_files(self.folder, {})
+            require_folder(self.folder)
         if self.json is not None and self.json != STDOUT:
-            write_files(Path(self.json).parent, {})
+            require_folder(Path(self.json).parent)
 
     def alone(self) -> AbstractContextManager[object]:
         """While the user's code runs: what it prints goes to stderr where stdout is for JSON."""

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from peakfold.cli.output import Output
 from peakfold.errors import NotEqualError, UsageError
-from peakfold.report.folder import write_files
+from peakfold.report.folder import require_folder, write_files
 
 if TYPE_CHECKING:
     from peakfold.graph.rule import Rule
@@ -46,7 +46,7 @@ def generate_command(
 
     started = perf_counter()
     request = Request(_names(operators), size, seed, graphs)
-    write_files(output.parent, {})
+    require_folder(output.parent)
     streams = Output(json)
     streams.check()
     found = generate(request, _part(output), lambda line: _say(streams.progress.print, line))
@@ -81,7 +81,7 @@ def derive_command(
 
     started = perf_counter()
     request = DerivedRequest(_names(operators), size, seed, most, graphs)
-    write_files(output.parent, {})
+    require_folder(output.parent)
     streams = Output(json)
     streams.check()
     found = derive(request, book(), _part(output), lambda line: _say(streams.progress.print, line))

@@ -5,6 +5,7 @@ report.json             the figures         graph.txt               the captured
 plan.txt                the decisions       memory_snapshot.pickle  for pytorch.org/memory_viz
 """
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -94,6 +95,21 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> tuple[Path, ...]:
         for part in filter(os.path.exists, aside.values()):
             part.unlink()
     return tuple(data)
+
+
+def require_folder(folder: Path) -> None:
+    """See that a folder is there or can be made, before anything long is done; nothing new is left behind.
+
+    Raises:
+        CacheError: it cannot be made.
+    """
+    fresh = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        write_files(folder, {})
+    finally:
+        for path in fresh:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def _is_special(path: Path) -> bool:

@@ -11,6 +11,7 @@ import peakfold
 from peakfold.cli import calls
 from peakfold.cli.failures import guarded
 from peakfold.cli.main import app
+from peakfold.errors import InfeasibleError, PeakfoldError, UsageError
 from peakfold.report.model import Eager, Estimate, Texts
 
 
@@ -40,6 +41,27 @@ def asked(monkeypatch, result):
 
 def run(*arguments):
     return guarded(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("failure", [InfeasibleError, UsageError, KeyboardInterrupt, ValueError])
+def test_what_is_refused_leaves_no_folder_behind(there, failure, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise failure(stage="search", what="no") if issubclass(failure, PeakfoldError) else failure
+
+    monkeypatch.setattr(calls, "optimize", refuse)
+    out = tmp_path / "a" / "b"
+    if there:
+        out.mkdir(parents=True)
+    assert run("optimize", "bert", "--out", out, "--json", tmp_path / "c" / "d.json") != 0
+    assert sorted(path.name for path in tmp_path.rglob("*")) == (["a", "b"] if there else [])
+
+
+def test_a_folder_that_cannot_be_made_is_said_first_and_leaves_nothing(asked, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert run("optimize", "bert", "--out", tmp_path / "file" / "out") == 2
+    assert asked == []
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_every_option_reaches_the_pipeline(asked, tmp_path, capsys):
