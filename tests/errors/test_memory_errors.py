@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from peakfold.cli.failures import guarded
 from peakfold.cli.main import app
-from peakfold.errors import InfeasibleError, PlanError
-from peakfold.plan.memory import Buffer, Problem, check_placement, plan
+from peakfold.errors import InfeasibleError, PlanError, UsageError
+from peakfold.plan.memory import Buffer, Problem, check_placement, plan, read_problem
 
 HEADER = "id,lower,upper,size\n"
 BAD = [
@@ -52,6 +53,7 @@ BAD = [
     ),
     (HEADER + "a,0,1,5\0\n", "this is not a whole number", "row 2, column size"),
     (HEADER + 'a,0,1,"5\n', "this is not CSV", "row 2"),
+    (HEADER + "a,0,1,5\nb,0,1,5,,7\n", "the row is long", "row 3"),
     (b"\xff\xfe\x00PNG\x00", "this is not CSV", "row 1"),
     (HEADER.encode() + b"a,0,1,5\nb,\xff,1,5\n", "this is not CSV", "row 3"),
 ]
@@ -137,6 +139,7 @@ def test_options_out_of_range(option, value, tmp_path, capsys):
     assert f"at: {option}" in capsys.readouterr().err
 
 
+TWO = Problem((Buffer("a", 0, 2, 5), Buffer("b", 1, 3, 8)))
 PROBLEM = HEADER + "a,0,2,5\nb,1,3,8\n"
 SOLVED = "id,lower,upper,size,offset\n"
 
@@ -192,3 +195,32 @@ def test_the_library_refuses_what_is_no_problem():
         Problem(())
     with pytest.raises(PlanError, match="the size is not positive"):
         Problem((Buffer("a", 0, 1, 0),))
+
+
+WHOLE = {"lower": 0, "upper": 1, "size": 5, "alignment": 1, "offset": 0}
+
+
+@pytest.mark.parametrize("column", WHOLE)
+@pytest.mark.parametrize("number", [1.0, "1", True, float("nan")])
+def test_the_library_takes_whole_numbers_alone(column, number):
+    with pytest.raises(PlanError, match=f"the {column} is not a whole number"):
+        Problem((Buffer("a", **{**WHOLE, column: number}),))
+    assert Problem((Buffer("a", **{**WHOLE, "size": np.int64(5)}),)).buffers[0].size == 5
+
+
+@pytest.mark.parametrize("offsets", [[], [0], [0, 5, 13]])
+def test_the_library_refuses_offsets_of_another_problem(offsets):
+    with pytest.raises(PlanError, match="the offsets are for another problem"):
+        TWO.placed(offsets)
+
+
+@pytest.mark.parametrize("limits", [(13.5, 1.0), ("13", 1.0), (13, float("nan")), (13, -1.0)])
+def test_the_library_refuses_limits_that_are_none(limits):
+    with pytest.raises(UsageError):
+        plan(TWO, *limits)
+
+
+def test_cells_beside_the_header_may_be_empty_and_paths_may_be_text(tmp_path):
+    file = tmp_path / "p.csv"
+    file.write_text(HEADER + "a,0,1,5,\n")
+    assert read_problem(str(file)).buffers == (Buffer("a", 0, 1, 5),)

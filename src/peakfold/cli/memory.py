@@ -69,7 +69,7 @@ def _check_options(capacity: int | None, time_budget: float) -> None:
     if capacity is not None and capacity <= 0:
         raise _usage("the capacity is not positive", "--capacity", "bytes, 1 or more", str(capacity))
     if not 0 < time_budget < float("inf"):
-        raise _usage("the time budget is not positive", "--time-budget", "seconds", str(time_budget))
+        raise _usage("the time budget is no positive number", "--time-budget", "seconds", str(time_budget))
 
 
 def _usage(what: str, where: str, expected: str, got: str) -> UsageError:

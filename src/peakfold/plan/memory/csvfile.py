@@ -14,7 +14,7 @@ OPTIONAL = ("alignment", "offset")
 FORMAT = "id,lower,upper,size[,alignment][,offset]"
 
 
-def read_problem(path: Path) -> Problem:
+def read_problem(path: str | Path) -> Problem:
     """Read a problem; any offsets in it are kept.
 
     Args:
@@ -31,7 +31,7 @@ def read_problem(path: Path) -> Problem:
         raise _wrong("the problem is empty", str(path), f"a header, {FORMAT}, and a buffer a row", "no rows")
     header, *rows = lines
     columns = _columns(path, header)
-    buffers = [_buffer(path, line, row, columns) for line, row in rows]
+    buffers = [_buffer(path, line, row, columns, len(header[1])) for line, row in rows]
     fault = find_fault(buffers)
     if fault is None:
         return Problem(tuple(buffers))
@@ -39,7 +39,7 @@ def read_problem(path: Path) -> Problem:
     raise _wrong(fault.what, where, fault.expected, fault.got)
 
 
-def read_solution(path: Path) -> Problem:
+def read_solution(path: str | Path) -> Problem:
     """Read a solution: a problem with an offset in every row.
 
     Raises:
@@ -54,13 +54,14 @@ def read_solution(path: Path) -> Problem:
     return solution
 
 
-def write_solution(path: Path, problem: Problem, offsets: Iterable[int]) -> None:
+def write_solution(path: str | Path, problem: Problem, offsets: Iterable[int]) -> None:
     """Write a solution: written aside, then renamed, so that a file is whole or absent.
 
     Raises:
         UsageError: when the file cannot be written.
     """
     aligned = any(buffer.alignment != 1 for buffer in problem.buffers)
+    path = Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with aside.open("w", newline="", encoding="utf-8") as file:
@@ -75,10 +76,10 @@ def write_solution(path: Path, problem: Problem, offsets: Iterable[int]) -> None
         raise _wrong("the solution cannot be written", str(path), "", error.strerror or str(error)) from error
 
 
-def _lines(path: Path) -> list[tuple[int, list[str]]]:
+def _lines(path: str | Path) -> list[tuple[int, list[str]]]:
     """The rows that are not blank, with their line numbers."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         got = error.strerror or str(error)
         raise _wrong("the problem cannot be read", str(path), "a CSV file", got) from error
@@ -92,7 +93,7 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
         raise _wrong("this is not CSV", f"{path}, row {reader.line_num}", FORMAT, str(error)) from error
 
 
-def _columns(path: Path, header: tuple[int, list[str]]) -> dict[str, int]:
+def _columns(path: str | Path, header: tuple[int, list[str]]) -> dict[str, int]:
     names = [name.strip().lower() for name in header[1]]
     where = f"{path}, row {header[0]}"
     missing = [name for name in REQUIRED if name not in names]
@@ -105,11 +106,13 @@ def _columns(path: Path, header: tuple[int, list[str]]) -> dict[str, int]:
     return {name: names.index(name) for name in known if name in names}
 
 
-def _buffer(path: Path, line: int, row: list[str], columns: dict[str, int]) -> Buffer:
+def _buffer(path: str | Path, line: int, row: list[str], columns: dict[str, int], width: int) -> Buffer:
     where = f"{path}, row {line}"
     if max(columns.values()) >= len(row):
         short = next(name for name, place in columns.items() if place >= len(row))
         raise _wrong("the row is short", f"{where}, column {short}", FORMAT, ",".join(row))
+    if any(cell.strip() for cell in row[width:]):
+        raise _wrong("the row is long", where, f"{width} columns, as the header has", ",".join(row))
     cells = {name: row[place].strip() for name, place in columns.items()}
     if not cells["id"]:
         raise _wrong("the id is missing", f"{where}, column id", "a name", "nothing")

@@ -3,12 +3,12 @@
 import functools
 import time
 
-from peakfold.errors import InfeasibleError
+from peakfold.errors import InfeasibleError, UsageError
 from peakfold.plan.memory import search
 from peakfold.plan.memory.bound import Bound, lower_bound
 from peakfold.plan.memory.exact import Clock
 from peakfold.plan.memory.parts import solve
-from peakfold.plan.memory.problem import Buffer, Placement, Problem, Status
+from peakfold.plan.memory.problem import Buffer, Placement, Problem, Status, is_whole
 from peakfold.plan.memory.sections import columns
 
 DEFAULT_SECONDS = 10.0
@@ -34,12 +34,14 @@ def plan(
 
     Raises:
         InfeasibleError: the capacity is below the largest buffer or below the lower bound.
+        UsageError: the capacity is no integer, or the time is none.
 
     Example:
         >>> two = Problem((Buffer("x", 0, 2, 8), Buffer("y", 1, 3, 8)))
         >>> plan(two, capacity=16).arena
         16
     """
+    _check(capacity, time_budget)
     bound = lower_bound(problem)
     if capacity is not None:
         _refuse(problem, bound, capacity)
@@ -53,6 +55,20 @@ def plan(
         status=_status(best, capacity),
         seconds=time.perf_counter() - begin,
     )
+
+
+def _check(capacity: int | None, time_budget: float) -> None:
+    if capacity is not None and not is_whole(capacity):
+        raise UsageError(
+            stage="memory", what="the capacity is not a whole number", expected="bytes", got=repr(capacity)
+        )
+    if not time_budget >= 0:
+        raise UsageError(
+            stage="memory",
+            what="the time budget is no time",
+            expected="seconds, 0 or more",
+            got=repr(time_budget),
+        )
 
 
 def _status(best: search.Best, capacity: int | None) -> Status:

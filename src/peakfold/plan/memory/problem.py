@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Literal
 
 from peakfold.errors import PlanError
@@ -81,7 +82,18 @@ class Problem:
             )
 
     def placed(self, offsets: Sequence[int]) -> "Problem":
-        """The same buffers with these offsets."""
+        """The same buffers with these offsets.
+
+        Raises:
+            PlanError: there are more or fewer offsets than buffers, or one is no legal offset.
+        """
+        if len(offsets) != len(self.buffers):
+            raise PlanError(
+                stage="memory",
+                what="the offsets are for another problem",
+                expected=f"an offset for each of {len(self.buffers)} buffers",
+                got=f"{len(offsets)} offsets",
+            )
         return Problem(tuple(replace(b, offset=int(o)) for b, o in zip(self.buffers, offsets, strict=True)))
 
 
@@ -136,8 +148,18 @@ def find_fault(buffers: Sequence[Buffer]) -> Fault | None:
     return None
 
 
+def is_whole(number: object) -> bool:
+    """Whether this is an integer, of Python or of NumPy; truth values are none."""
+    return type(number) is int or (isinstance(number, Integral) and not isinstance(number, bool))
+
+
 def _own_fault(index: int, b: Buffer) -> Fault | None:
-    for column, number in (("lower", b.lower), ("upper", b.upper), ("size", b.size)):
+    offset = 0 if b.offset is None else b.offset
+    whole = (("lower", b.lower), ("upper", b.upper), ("size", b.size))
+    for column, number in (*whole, ("alignment", b.alignment), ("offset", offset)):
+        if not is_whole(number):
+            return Fault(index, column, f"the {column} is not a whole number", "an int", repr(number))
+    for column, number in whole:
         if abs(number) >= LARGEST:
             return Fault(index, column, f"the {column} overflows", "a number within 2**62", str(number))
     if b.size <= 0:
