@@ -4,6 +4,7 @@ import pytest
 from tests.torch.test_arena import task
 from tests.torch.test_offload import random_offloads
 
+from peakfold.bridge.runtime import measure
 from peakfold.cost.costs import Costs, Link
 from peakfold.errors import InfeasibleError, PlanError
 from peakfold.ir.plan import Compute, Offload, Plan
@@ -28,13 +29,16 @@ def optimized(of, graph, plan, where="host", memory="arena:1MiB"):
 
 
 @pytest.mark.parametrize(("seed", "where"), [(0, "host"), (1, "host"), (2, "file")])
-def test_both_arenas_of_a_step_that_offloads_are_kept_to_the_byte(seed, where, tmp_path):
+def test_both_arenas_of_a_step_that_offloads_are_kept_to_the_byte(seed, where, tmp_path, monkeypatch):
+    renewed = []
+    monkeypatch.setattr(measure, "_renew", renewed.append)
     of = task()
     graph = of.capture().graph
     plan = plan_of(graph, seed, own=False)
     outcome = optimized(of, graph, plan, str(tmp_path) if where == "file" else where)
     report, planned = outcome.report, host_layout(graph, lower(graph, plan))
     arena = report.arena
+    assert renewed == [], "no tensor of the caller leaves the device"
     assert report.equal.bit_equal
     assert report.optimized.predicted_peak_bytes == report.optimized.peak_bytes
     assert (arena.runs, arena.ordinary, arena.served) == (True, 0, arena.requests)

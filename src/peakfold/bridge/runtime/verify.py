@@ -207,7 +207,8 @@ def _runner(target: Target, make_step: MakeStep | None) -> tuple[_Running, Targe
     if make_step is None:
         return _Running(_with_key(_eager(target)) if target.keyed else _eager(target)), target
     step = make_step(target)
-    constants, lends = step.compiled.binding.constants, bool(step.plan.offload)
+    constants, inputs = step.compiled.binding.constants, step.compiled.graph.input
+    lends = any(gap.value.node in inputs for gap in step.plan.offload)
     args, kwargs = arguments(target.batch)
     target = replace(target, batch=step.place(*args, **kwargs))
     args, kwargs = arguments(target.batch)
