@@ -157,16 +157,39 @@ def test_a_layer_replaced_in_the_optimizer_too():
     assert not torch.equal(before, model[2].weight)
 
 
-def test_an_array_in_the_batch_is_compared_by_its_elements():
-    def loss_fn(model, x, weights):
-        return squared(model, x) * float(weights.sum())
+SCALES = numpy.array([1.0, 2.0])
 
+
+def held_by_the_model(model):
+    model.scales = SCALES.copy()
+    return lambda m, x: squared(m, x) * float(m.scales.sum()), model.scales
+
+
+def held_by_a_closure(model):
+    scales = SCALES.copy()
+    return lambda m, x: squared(m, x) * float(scales.sum()), scales
+
+
+@pytest.mark.parametrize("held", [held_by_the_model, held_by_a_closure])
+def test_an_array_that_is_read_is_compared_by_its_elements(held):
     model, optimizer = setting(lr=0.0)
-    one, two = numpy.array([1.0, 2.0]), numpy.array([4.0, 2.0])
-    step = optimized(model, loss_fn, optimizer, (batch(), one), verify=False)
-    first = step(batch(), one.copy())
-    assert len(step._programs) == 1, reasons(step, batch(), one)
-    assert step(batch(), two) == 2 * first
+    loss_fn, scales = held(model)
+    step = optimized(model, loss_fn, optimizer, (batch(),), verify=False)
+    first = step(batch())
+    scales[:] = SCALES.copy()
+    assert step(batch()) == first
+    assert len(step._programs) == 1, reasons(step, batch())
+    scales[0] = 4.0
+    assert step(batch()) == 2 * first
+
+
+def test_an_array_in_the_place_of_another():
+    model, optimizer = setting(lr=0.0)
+    loss_fn, _ = held_by_the_model(model)
+    step = optimized(model, loss_fn, optimizer, (batch(),), verify=False)
+    first = step(batch())
+    model.scales = 2 * SCALES
+    assert step(batch()) == 2 * first
 
 
 @pytest.mark.parametrize("draw", [random.random, numpy.random.rand])
@@ -219,7 +242,7 @@ def test_an_operator_with_an_opaque_workspace_is_not_run_on_made_up_bytes():
 
     class Node:
         class op:
-            name = "aten.mkldnn_rnn_layer_backward.default"
+            name = "aten._cudnn_rnn_backward.default"
 
     assert _takes_opaque(Node)
 

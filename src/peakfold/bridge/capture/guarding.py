@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
+import numpy as np
 import torch
 
 from peakfold.bridge.capture.captured import Missing
@@ -78,7 +79,7 @@ def guards_of(
 
 def _is_one_object(entry: Entry) -> bool:
     """Whether what a namespace holds is the same object each time it is asked."""
-    return not isinstance(entry.value, list | dict | set) and entry.table is not os.environ
+    return not isinstance(entry.value, list | dict | set | np.ndarray) and entry.table is not os.environ
 
 
 def _rows(model: torch.nn.Module, attribute: str) -> Iterator[tuple[Mapping[str, object], str, str]]:

@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
+from typing import Any
 
+import numpy as np
 import torch
 
 from peakfold.bridge.capture.places import is_model_code
 
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 _MOST = 64
+_ELEMENTS = 1 << 16
+"""Elements of an array beyond which it is not compared before each step."""
 MISSING = object()
 """Stands for an entry that is not there."""
 
@@ -38,6 +42,8 @@ class Entry:
     def holds(self) -> bool:
         """Whether it is what it was."""
         now = self.table.get(self.key, MISSING)
+        if isinstance(self.value, np.ndarray):
+            return isinstance(now, np.ndarray) and _is_equal(now, self.value)
         return now is self.value or (type(now) is type(self.value) and now == self.value)
 
     def words(self) -> str:
@@ -116,9 +122,9 @@ def is_plain(value: object) -> bool:
 
 
 def entry(table: Mapping[str, object], key: str, label: str) -> Entry | None:
-    """Return the entry of a namespace where it holds something plain, else None."""
+    """Return the entry of a namespace where it holds something plain or an array of NumPy, else None."""
     value = table.get(key, MISSING)
-    if not is_plain(value):
+    if not is_plain(value) and not (isinstance(value, np.ndarray) and value.size <= _ELEMENTS):
         return None
     return Entry(table, key, _copied(value), label)
 
@@ -128,7 +134,13 @@ def _copied(value: object) -> object:
         return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_copied(item) for item in value]
-    return set(value) if isinstance(value, set) else value
+    return value.copy() if isinstance(value, set | np.ndarray) else value
+
+
+def _is_equal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays hold the same bytes in the same form."""
+    same = one.shape == other.shape and one.dtype == other.dtype
+    return same and one.tobytes() == other.tobytes()
 
 
 def globals_read(code: ExecutedCode) -> Iterator[Entry]:
@@ -202,11 +214,11 @@ def _cells(function: types.FunctionType, waiting: list[object]) -> Iterator[Entr
             yield Entry({name: value}, name, _copied(value), f"{name}, a default of {function.__qualname__}")
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         table = Cells(cell)
-        value = table.get(name)
-        if is_plain(value):
-            yield Entry(table, name, _copied(value), f"{name}, which {function.__qualname__} closes over")
+        found = entry(table, name, f"{name}, which {function.__qualname__} closes over")
+        if found is not None:
+            yield found
         else:
-            waiting.append(value)
+            waiting.append(table.get(name))
 
 
 def _defaults(function: types.FunctionType) -> Iterator[tuple[str, object]]:
