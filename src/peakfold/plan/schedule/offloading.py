@@ -57,7 +57,10 @@ class _Chosen:
 
 @dataclass
 class _Queues:
-    """Where the chosen copies lie: rows ``gone`` and ``back`` of each, in the order of ``chosen``."""
+    """Where the chosen copies lie: rows ``gone`` and ``back`` of each, in the order of ``chosen``.
+
+    Bytes are gone from a row that a decision can name, else the schedule would keep them longer.
+    """
 
     gone: Ints
     back: Ints
@@ -225,7 +228,7 @@ class Offloader:
             free = max(free, self.times[out]) + self.takes[item.index]
             out_free[out] = free
             natural = self.anchor_from[min(int(np.searchsorted(self.times, free)), rows)]
-            gone[i] = max(out, min(natural, self.anchor_to[min(item.by, rows)]))
+            gone[i] = self.anchor_from[max(out, min(natural, self.anchor_to[min(item.by, rows)]))]
         start = np.inf
         for i in sorted(range(count), key=lambda i: (-self.reads[order[i].index], i)):
             item = order[i]
@@ -234,7 +237,7 @@ class Offloader:
             in_start[read] = start
             natural = self.anchor_to[max(int(np.searchsorted(self.times, start, "right")) - 1, 0)]
             wanted = max(natural, self.anchor_from[min(item.until, rows)])
-            back[i] = min(read, max(wanted, 0))
+            back[i] = min(read, self._fetched(max(wanted, 0)))
         return _Queues(
             gone, back, np.maximum.accumulate(out_free), np.minimum.accumulate(in_start[::-1])[::-1]
         )
@@ -316,12 +319,12 @@ class Offloader:
             if gone < back:
                 after = stay.value.node if stay.row < 0 else self._node(stay.row)
                 use = self._node(int(self.anchor_to[stay.read]))
-                yield OffloadGap(stay.value, after, self._node(gone), self._fetch(back), use)
+                yield OffloadGap(stay.value, after, self._node(gone), self._node(self._fetched(back)), use)
 
-    def _fetch(self, back: int) -> int:
-        """The node before which a copy back starts; the last of all where only a repeated run is left."""
+    def _fetched(self, back: int) -> int:
+        """The row before whose node a copy back starts; the last that a decision can name where none is."""
         row = int(self.anchor_from[back])
-        return self._node(row if row < len(self.during) else int(self.anchor_to[-1]))
+        return row if row < len(self.during) else int(self.anchor_to[-1])
 
     def _node(self, row: int) -> int:
         step = self.schedule.steps[int(self.anchor_from[row])]
