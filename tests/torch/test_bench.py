@@ -13,6 +13,7 @@ from peakfold.bench.settings import Settings
 from peakfold.bench.workload import run_workload
 from peakfold.pipeline.task import Task
 from peakfold.workloads import build
+from peakfold.workloads.target import Target
 
 SETTINGS = Settings(
     workloads=("bert",),
@@ -106,7 +107,9 @@ def test_a_peer_that_fails_is_a_row_with_its_message(tmp_path, monkeypatch):
 
 def test_what_differs_is_seen():
     task = Task.of(build("bert", "tiny"))
-    made = peers.eager
+
+    def made(mine):
+        return peers.eager(Target(mine.model, mine.loss_fn, mine.optimizer, mine.batch))
 
     def other(mine):
         mine.optimizer.param_groups[0]["lr"] *= 2
