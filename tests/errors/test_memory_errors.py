@@ -102,11 +102,15 @@ def test_a_solution_that_cannot_be_written_is_refused(tmp_path, capsys):
 def test_a_capacity_that_no_arena_can_have(capacity, what, where, tmp_path, capsys):
     file = tmp_path / "p.csv"
     file.write_text(HEADER + "a,0,2,5\nb,1,3,8\nc,2,4,2\n")
-    assert run("plan", file, "--capacity", capacity, "-o", tmp_path / "s.csv") == 3
+    figures = tmp_path / "figures.json"
+    args = ("--capacity", capacity, "-o", tmp_path / "s.csv", "--json", figures)
+    assert run("plan", file, *args) == 3
     message = capsys.readouterr().err
-    assert what in message
+    assert f"{what}: proved" in message
     assert where in message
-    assert "13 bytes" in message or "lower bound is 13" in message
+    assert "best arena 13 bytes; lower bound 13 bytes" in message
+    found = json.loads(figures.read_text())
+    assert (found["arena"], found["lower_bound"], found["status"]) == (13, 13, "infeasible")
     assert not (tmp_path / "s.csv").exists()
 
 

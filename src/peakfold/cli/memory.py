@@ -39,8 +39,13 @@ def plan_command(
 
     _check_options(capacity, time_budget)
     read = read_problem(problem)
-    placement = plan(read, capacity, time_budget, seed)
     output = Output(json)
+    try:
+        placement = plan(read, capacity, time_budget, seed)
+    except InfeasibleError as error:
+        free = plan(read, None, time_budget, seed)
+        output.write_json(text.dumps(_figures(free) | {"status": "infeasible"}) + "\n")
+        raise _proved(error, free) from error
     output.write_json(text.dumps(_figures(placement)) + "\n")
     if not placement.fits:
         raise _too_small(placement, capacity)
@@ -100,6 +105,21 @@ def _too_small(placement: "Placement", capacity: int | None) -> InfeasibleError:
     error.lowest_peak_bytes = placement.arena
     error.lower_bound_bytes = placement.lower_bound
     return error
+
+
+def _proved(error: InfeasibleError, free: "Placement") -> InfeasibleError:
+    """Return the refusal of a capacity below the bound with the best arena there is without one."""
+    found = InfeasibleError(
+        stage=error.stage,
+        what=f"{error.what}: proved",
+        where=error.where,
+        expected=error.expected,
+        got=f"{error.got}; best arena {free.arena} bytes; lower bound {free.lower_bound} bytes",
+        hint="raise --capacity",
+    )
+    found.lowest_peak_bytes = free.arena
+    found.lower_bound_bytes = free.lower_bound
+    return found
 
 
 def _say(output: Output, line: str) -> None:

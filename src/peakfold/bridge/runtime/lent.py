@@ -1,5 +1,7 @@
 """Batches of other libraries: what speaks DLPack is taken as a tensor, without a copy where that can be."""
 
+from typing import Any
+
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils.dlpack import from_dlpack
@@ -27,13 +29,25 @@ def as_tensors(batch: object) -> tuple[object, Copies]:
         if not _is_foreign(leaf):
             found.append(leaf)
             continue
-        try:
-            found.append(from_dlpack(leaf))
-        except (BufferError, RuntimeError, TypeError):
-            copied = torch.tensor(leaf)
-            found.append(copied)
-            copies += Copies(1, copied.nbytes)
+        lent = _lent(leaf)
+        if lent is None:
+            lent = torch.tensor(leaf)
+            copies += Copies(1, lent.nbytes)
+        found.append(lent)
     return pytree.tree_unflatten(found, tree), copies
+
+
+def _lent(leaf: Any) -> torch.Tensor | None:
+    """Return an array's own bytes as a tensor; None where torch may not write or cannot address them.
+
+    DLPack itself does not say so: NumPy lends arrays that may not be written as well.
+    """
+    if not getattr(getattr(leaf, "flags", None), "writeable", True):
+        return None
+    try:
+        return from_dlpack(leaf)
+    except (BufferError, RuntimeError, TypeError):
+        return None
 
 
 def _is_foreign(leaf: object) -> bool:
