@@ -124,7 +124,8 @@ def _try_in_arena(run: Run, facts: Facts, bounds: Bounds) -> Tried:
         assert program.layout is not None
         found = tried if found is None or program.peak < found.program.peak else found
         assert bounds.memory is not None
-        bounds = replace(bounds, memory=bounds.memory - (program.layout.arena - capacity))
+        over = program.layout.arena - capacity
+        bounds = replace(bounds, memory=min(bounds.memory - over, program.timeline.peak - 1))
     assert found is not None
     assert found.program.layout is not None
     bound = max(found.kept.lower_bound_bytes - facts.resident, 0)
