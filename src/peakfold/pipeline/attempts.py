@@ -5,6 +5,7 @@ from datetime import date
 
 from peakfold.bridge.runtime.verify import Observed
 from peakfold.errors import InfeasibleError
+from peakfold.ir.plan import Plan
 from peakfold.ir.text import parse_plan, print_plan
 from peakfold.pipeline import arena, proof_cache, prove
 from peakfold.pipeline.plan_cache import Kept
@@ -108,6 +109,7 @@ def _try(run: Run, facts: Facts, bounds: Bounds) -> Tried:
 def _try_in_arena(run: Run, facts: Facts, bounds: Bounds) -> Tried:
     """Plan, lay out, and plan again with fewer live bytes, until the arena is within the budget."""
     capacity, found = facts.arena_budget, None
+    seen: set[Plan] = set()
     why = arena.why_predicted(run.task, run.runnable, facts.captured.graph)
     run.note(*([why] if why else []))
     for _ in range(ATTEMPTS if run.asked.plan is None else 1):
@@ -124,8 +126,11 @@ def _try_in_arena(run: Run, facts: Facts, bounds: Bounds) -> Tried:
         assert program.layout is not None
         found = tried if found is None or program.peak < found.program.peak else found
         assert bounds.memory is not None
-        over = program.layout.arena - capacity
-        bounds = replace(bounds, memory=min(bounds.memory - over, program.timeline.peak - 1))
+        memory = bounds.memory - (program.layout.arena - capacity)
+        if program.plan in seen:
+            memory = min(memory, program.timeline.peak - 1)
+        seen.add(program.plan)
+        bounds = replace(bounds, memory=memory)
     assert found is not None
     assert found.program.layout is not None
     bound = max(found.kept.lower_bound_bytes - facts.resident, 0)
