@@ -158,11 +158,9 @@ def equality(
     json: JsonOf = "-",
 ) -> None:
     """Every bit over several steps, with dropout and optimizers that have state."""
-    rows = [
-        row
-        for optimizer in optimizers.split(",")
-        for row in _each(workloads, equality_.equality, size, optimizer, steps, time_budget)
-    ]
+    rows = _each_with(
+        workloads, optimizers, equality_.equality, lambda optimizer: (size, optimizer, steps, time_budget)
+    )
     _write("equality", json, rows)
 
 
@@ -175,11 +173,7 @@ def plans(
     json: JsonOf = "-",
 ) -> None:
     """Random plans of workloads of size tiny, in float64: how many compute something else."""
-    rows = [
-        row
-        for optimizer in optimizers.split(",")
-        for row in _each(workloads, random_plans_.plans, optimizer, count, seed)
-    ]
+    rows = _each_with(workloads, optimizers, random_plans_.plans, lambda optimizer: (optimizer, count, seed))
     _write("plans", json, rows)
 
 
@@ -192,11 +186,7 @@ def faults(
     json: JsonOf = "-",
 ) -> None:
     """Programs of workloads of size tiny with one fault each: how many the comparison tells."""
-    rows = [
-        row
-        for optimizer in optimizers.split(",")
-        for row in _each(workloads, faults_.faults, optimizer, count, seed)
-    ]
+    rows = _each_with(workloads, optimizers, faults_.faults, lambda optimizer: (optimizer, count, seed))
     _write("faults", json, rows)
 
 
@@ -230,6 +220,18 @@ def table(
         print(text)
         return
     write_files(docs.parent, {docs.name: tables.placed(docs.read_text(), text).encode()})
+
+
+def _each_with(
+    workloads: str,
+    optimizers: str,
+    figure: Callable[..., list[Row]],
+    options: Callable[[str], tuple[object, ...]],
+) -> list[Row]:
+    """Return the rows of each workload with each optimizer; ``options`` are those of a figure with one."""
+    return [
+        row for optimizer in optimizers.split(",") for row in _each(workloads, figure, *options(optimizer))
+    ]
 
 
 def _each(workloads: str, figure: Callable[..., list[Row]], *options: object) -> list[Row]:
