@@ -20,6 +20,15 @@ app = typer.Typer(
     help="Substitutions that are generated, tested and proved.", no_args_is_help=True, rich_markup_mode=None
 )
 
+OutputOf = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the rules go.")]
+OperatorsOf = Annotated[str, typer.Option("--operators", metavar="A,B", help="Names; all when left out.")]
+GraphsOf = Annotated[
+    int,
+    typer.Option(
+        "--graphs", help="Operators of a graph with several outputs at most; 0: none.", min=0, max=4
+    ),
+]
+SeedOf = Annotated[int, typer.Option("--seed", help="Of all random values.", min=0)]
 JsonOf = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is stdout.")
 ]
@@ -27,18 +36,11 @@ JsonOf = Annotated[
 
 @app.command("generate")
 def generate_command(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the rules go.")],
-    operators: Annotated[
-        str, typer.Option("--operators", metavar="A,B", help="Names; all when left out.")
-    ] = "",
+    output: OutputOf,
+    operators: OperatorsOf = "",
     size: Annotated[int, typer.Option("--size", help="Operators of a term at most.", min=1, max=5)] = 4,
-    graphs: Annotated[
-        int,
-        typer.Option(
-            "--graphs", help="Operators of a graph with several outputs at most; 0: none.", min=0, max=4
-        ),
-    ] = 0,
-    seed: Annotated[int, typer.Option("--seed", help="Of all random values.", min=0)] = 0,
+    graphs: GraphsOf = 0,
+    seed: SeedOf = 0,
     json: JsonOf = None,
 ) -> None:
     """Enumerate terms, pair those that are equal, and keep a basis of proved rules."""
@@ -58,21 +60,14 @@ def generate_command(
 
 @app.command("derive")
 def derive_command(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the rules go.")],
-    operators: Annotated[
-        str, typer.Option("--operators", metavar="A,B", help="Names; all when left out.")
-    ] = "",
+    output: OutputOf,
+    operators: OperatorsOf = "",
     size: Annotated[int, typer.Option("--size", help="Operators of a term at most.", min=1, max=4)] = 3,
     most: Annotated[
         int, typer.Option("--most", metavar="N", help="Rules of one output to stop at.", min=0)
     ] = 1100,
-    graphs: Annotated[
-        int,
-        typer.Option(
-            "--graphs", help="Operators of a graph with several outputs at most; 0: none.", min=0, max=4
-        ),
-    ] = 0,
-    seed: Annotated[int, typer.Option("--seed", help="Of all random values.", min=0)] = 0,
+    graphs: GraphsOf = 0,
+    seed: SeedOf = 0,
     json: JsonOf = None,
 ) -> None:
     """Enumerate terms, and keep the equal pairs that the book derives, each with the rules that do it."""
