@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 
 from peakfold.ir.graph import Graph, Node, Value
+from peakfold.ir.names import unique
 
 RESERVED = frozenset(
     (
@@ -25,22 +26,6 @@ def identifier(text: str) -> str:
     if name[0].isdigit():
         name = f"v{name}"
     return f"{name}_" if keyword.iskeyword(name) else name
-
-
-def unique(name: str, taken: set[str]) -> str:
-    """Return ``name``, numbered if it is taken, and take it.
-
-    Example:
-        >>> taken = {"x"}
-        >>> unique("x", taken), unique("x", taken)
-        ('x_1', 'x_2')
-    """
-    found, count = name, 0
-    while found in taken:
-        count += 1
-        found = f"{name}_{count}"
-    taken.add(found)
-    return found
 
 
 def operator_names(operators: Iterable[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from peakfold.graph.rewrite.change import Change, Refusal, Rewritten, apply
 from peakfold.graph.rewrite.constants import constant
 from peakfold.ir.control import COND, operands
 from peakfold.ir.graph import Graph, Node, Op, Value, substitute
+from peakfold.ir.names import unique
 
 CLONE = Op("aten.clone.default")
 
@@ -66,7 +67,7 @@ def _inlined(graph: Graph, node: Node, body: Graph) -> Change:
     new = []
     for inner in body.nodes:
         values |= {value: Value(free, value.index) for value in inner.outputs}
-        name = _unique(inner.name, names)
+        name = unique(inner.name, names)
         new.append(_read(replace(inner, id=free, name=name), values))
         free += 1
     made = [values[out.value] for out in body.outputs]
@@ -87,7 +88,7 @@ def _copied(graph: Graph, node: Node) -> Change:
     free, names = _free(graph), _names(graph)
     new = []
     for index, (value, kind) in enumerate(zip(operands(node), node.types, strict=False)):
-        name = _unique(f"{node.name}.{index}", names)
+        name = unique(f"{node.name}.{index}", names)
         new.append(Node(free + index, name, CLONE, (value,), (), (kind,), (None,), origin=node.origin))
     return Change(tuple(new), dict(zip(node.outputs, (Value(one.id) for one in new), strict=True)))
 
@@ -114,12 +115,3 @@ def _free(graph: Graph) -> int:
 
 def _names(graph: Graph) -> set[str]:
     return {given.name for given in graph.inputs} | {node.name for node in graph.nodes}
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    found, count = name, 0
-    while found in taken:
-        count += 1
-        found = f"{name}_{count}"
-    taken.add(found)
-    return found
