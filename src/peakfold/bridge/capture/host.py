@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from peakfold.errors import CaptureError
+from peakfold.ops.comparisons import COMPARISONS
 
 TAGGED_ELEMENTS = 64
 """Constants of more elements are no numbers of an optimizer."""
@@ -33,15 +34,6 @@ OPERATORS: Mapping[str, Callable[..., float]] = {
     "abs": operator.abs,
 }
 """What the operators ``host.<name>`` compute."""
-
-_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +52,7 @@ class Comparison:
             value: maps a HostNumber without operands to its value now.
         """
         left, right = (evaluate(side, value) for side in (self.left, self.right))
-        return _COMPARISONS[self.op](left, right) is self.outcome
+        return COMPARISONS[self.op](left, right) is self.outcome
 
 
 class HostNumber(float):
@@ -109,7 +101,7 @@ for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(HostNumber, f"__r{_name}__", _binary(_name, reflected=True))
 for _name in ("neg", "abs"):
     setattr(HostNumber, f"__{_name}__", _unary(_name))
-for _name in _COMPARISONS:
+for _name in COMPARISONS:
     setattr(HostNumber, f"__{_name}__", _comparison(_name))
 
 
@@ -161,7 +153,7 @@ class HostBook:
                 expected="decisions by numbers of param_groups only",
                 hint="pass optimizer=None: the step leaves gradients, and the optimizer runs by itself",
             )
-        outcome = _COMPARISONS[op](first, second)
+        outcome = COMPARISONS[op](first, second)
         key = (op, *map(_plain, sides))
         self.comparisons.setdefault(key, Comparison(op, sides[0], sides[1], outcome))
         return outcome

@@ -1,10 +1,10 @@
 """Tensors that hold one number everywhere, the same in every run."""
 
-import operator
 from collections.abc import Callable, Mapping
 
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.types import TensorType
+from peakfold.ops.comparisons import COMPARISONS
 
 LARGEST = 127
 """Whole numbers up to here are the same in every dtype."""
@@ -19,12 +19,7 @@ _SAME = frozenset(
 )  # fmt: skip
 
 _COMPARED: Mapping[str, Callable[[float, float], bool]] = {
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
+    **COMPARISONS,
     "logical_and": lambda a, b: bool(a) and bool(b),
     "logical_or": lambda a, b: bool(a) or bool(b),
 }
