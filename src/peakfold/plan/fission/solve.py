@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from peakfold.cost.costs import Costs
-from peakfold.errors import InfeasibleError, PlanError
+from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Compute, Plan, Region
 from peakfold.plan.fission.axes import Axes
@@ -24,7 +24,7 @@ from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.bound import peak_bound
-from peakfold.plan.schedule.found import Point, front_of
+from peakfold.plan.schedule.found import Point, front_of, require_peak
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.simulate import simulate_tables
@@ -296,14 +296,7 @@ def _checked(graph: Graph, point: Point, plan: Plan, costs: Costs) -> Point:
     """Return a point whose outer plan was simulated: it must come to what was decoded."""
     tables = tabulate(graph, costs)
     timeline = simulate_tables(tables, lower_tables(tables, plan), costs.link)
-    if timeline.peak != point.peak_bytes:
-        raise PlanError(
-            stage="plan",
-            what="a plan with regions does not come to what the search found",
-            expected=f"a peak of {point.peak_bytes} bytes",
-            got=f"{timeline.peak} bytes",
-            hint="this is a fault of peakfold: please report it with the graph",
-        )
+    require_peak(point.peak_bytes, timeline.peak)
     return point
 
 

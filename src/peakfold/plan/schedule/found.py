@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from peakfold.errors import PlanError
 from peakfold.ir.plan import Plan
 
 StopReason = Literal["nothing to do", "converged", "iterations", "time", "interrupted"]
@@ -22,6 +23,18 @@ class Point:
     peak_bytes: int
     seconds: float
     plan: Plan
+
+
+def require_peak(decoded: int, simulated: int) -> None:
+    """Raise unless a plan comes to what the search decoded."""
+    if simulated != decoded:
+        raise PlanError(
+            stage="plan",
+            what="a plan does not come to what the search found",
+            expected=f"a peak of {decoded} bytes",
+            got=f"{simulated} bytes",
+            hint="this is a fault of peakfold: please report it with the graph",
+        )
 
 
 def front_of(points: Iterable[Point]) -> tuple[Point, ...]:

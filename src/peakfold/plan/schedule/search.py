@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 
 from peakfold.cost.costs import Costs
-from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.plan.reorder.orders import least_peak
@@ -15,7 +14,7 @@ from peakfold.plan.schedule.arrays import Tables, tabulate
 from peakfold.plan.schedule.bound import peak_bound
 from peakfold.plan.schedule.encode import plan_of
 from peakfold.plan.schedule.explore import SLOWEST, Candidate, Explorer
-from peakfold.plan.schedule.found import Point, Progress, StopReason
+from peakfold.plan.schedule.found import Point, Progress, StopReason, require_peak
 from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.goal import Goal, Rank, front_rank
 from peakfold.plan.schedule.lower import lower_tables
@@ -162,14 +161,7 @@ class Search:
         if not check:
             return Point(found.peak, found.seconds, plan)
         timeline = self.timeline(plan)
-        if timeline.peak != found.peak:
-            raise PlanError(
-                stage="plan",
-                what="a plan does not come to what the search found",
-                expected=f"a peak of {found.peak} bytes",
-                got=f"{timeline.peak} bytes",
-                hint="this is a fault of peakfold: please report it with the graph",
-            )
+        require_peak(found.peak, timeline.peak)
         return Point(timeline.peak, found.seconds, plan)
 
     def timeline(self, plan: Plan) -> Timeline:
