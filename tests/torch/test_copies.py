@@ -6,7 +6,7 @@ import torch
 import peakfold
 from peakfold.ir.plan import Anchor, Run
 from peakfold.pipeline.task import Task
-from peakfold.plan.fission.copies import copies
+from peakfold.plan.fission.copies import Layers
 from peakfold.plan.fission.dims import components
 from peakfold.plan.fission.pairs import Piece
 from peakfold.plan.fission.prepare import prepare
@@ -42,7 +42,7 @@ def test_each_layer_has_one_copy(layers):
         for axis in components(graph)
         if any((v, f.dim) == (piece.anchor.value, 0) for v, f in axis.members)
     )
-    found = list(copies(graph, axis, piece))
+    found = list(Layers(graph).copies(axis, piece))
     assert len(found) == layers - 1
     runs = [run for each in (piece, *found) for run in each.runs]
     assert len(set(runs)) == 2 * layers

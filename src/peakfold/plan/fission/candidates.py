@@ -12,7 +12,7 @@ from typing import Literal
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Anchor, Run
 from peakfold.plan.fission.axes import anchor_of
-from peakfold.plan.fission.copies import copies, places
+from peakfold.plan.fission.copies import Layers
 from peakfold.plan.fission.dims import Component, Vertex
 from peakfold.plan.fission.dominators import dominators
 from peakfold.plan.fission.finer import times
@@ -83,10 +83,11 @@ def candidates(
     found: dict[tuple[tuple[Run, ...], tuple[Piece, ...]], Candidate] = {}
     plain = {node.id: 0 for node in graph.nodes if node.origin.phase != "update"}
     parts = stretches(graph, ground.reach)
-    forward = all(node.origin.phase == "forward" for node in graph.nodes)
+    layers = Layers(graph) if all(node.origin.phase == "forward" for node in graph.nodes) else None
     for component in hottest(graph, hot, axes)[:most]:
         made = list(_of_axis(ground, hot, component, plain, parts, levels))
-        made += [one for each in made for one in _everywhere(graph, component, each)] if forward else []
+        if layers is not None:
+            made += [one for each in made for one in _everywhere(layers, component, each)]
         for candidate in made:
             key = (candidate.runs, candidate.rest)
             known = found.get(key)
@@ -171,20 +172,20 @@ def _together(group: list[Candidate]) -> Iterator[Candidate]:
         )
 
 
-def _everywhere(graph: Graph, component: Component, one: Candidate) -> Iterator[Candidate]:
+def _everywhere(layers: Layers, component: Component, one: Candidate) -> Iterator[Candidate]:
     """A region and its copies as one candidate; without its last steps too, if it has more of them then."""
     if one.rest:
         return
-    place = {node.id: at for at, node in enumerate(graph.nodes)}
-    runs = sorted(one.runs, key=lambda run: place[run.node])
+    runs = sorted(one.runs, key=lambda run: layers.place[run.node])
     most = 0
     for count in range(len(runs), 0, -1):
         if one.anchor.value.node not in {run.node for run in runs[:count]}:
             return
         piece = Piece(tuple(sorted(runs[:count])), one.anchor)
-        if places(graph, piece) <= most or (count < len(runs) and not splits(graph, component, piece)):
+        shorter = count < len(runs)
+        if layers.places(piece) <= most or (shorter and not splits(layers.graph, component, piece)):
             continue
-        rest = tuple(copies(graph, component, piece))
+        rest = tuple(layers.copies(component, piece))
         if len(rest) > most:
             most = len(rest)
             yield replace(one, runs=piece.runs, source="alike", rest=rest)
