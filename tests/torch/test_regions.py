@@ -229,11 +229,6 @@ def in_two(graph: Graph, region: Region) -> tuple[Region, ...]:
     return replace(region, runs=tuple(forward)), replace(region, runs=tuple(sorted((*backward, *again))))
 
 
-def is_equal(body) -> bool:
-    """Whether all parts are of one size; only then a region may be nested."""
-    return body.length % body.size == 0
-
-
 @st.composite
 def split_programs(draw) -> tuple[str, Plan]:
     name = draw(st.sampled_from(sorted(GRAPHS)))
@@ -248,7 +243,7 @@ def split_programs(draw) -> tuple[str, Plan]:
     except PlanError:
         regions = (region,)
         bodies = list(derive(whole, regions).bodies.values())
-    inner = any_region(draw, bodies[-1].part) if draw(st.booleans()) and is_equal(bodies[-1]) else None
+    inner = any_region(draw, bodies[-1].part) if draw(st.booleans()) and bodies[-1].is_even else None
     if inner is not None:
         regions = (*regions[:-1], replace(regions[-1], plan=Plan(bodies[-1].part.digest, regions=(inner,))))
     return name, Plan(graph.digest, regions=regions)

@@ -124,6 +124,8 @@ class Body:
         results: state inputs of the body, one for each output of ``loop``.
         initial: what each result holds before the first part.
         numbers: inputs of the body that say which part it is.
+        is_even: whether every part is of one size, with what it shares with its neighbours; only then may
+            regions be nested in it.
     """
 
     region: Region
@@ -137,6 +139,7 @@ class Body:
     results: tuple[int, ...]
     initial: tuple[Initial, ...]
     numbers: tuple[Number, ...]
+    is_even: bool
 
     def name_of(self, index: int) -> str:
         """Return the name of what output ``index`` of the loop is: that of the node that makes it."""

@@ -65,6 +65,7 @@ def split(graph: Graph, regions: Sequence[Region], assign: Assign, part_of: Part
             results=built.results,
             initial=built.initial,
             numbers=built.numbers,
+            is_even=builder.is_even,
         )
     return Derived(outer.graph(loops, made), bodies)
 
