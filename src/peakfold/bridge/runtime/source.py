@@ -13,6 +13,10 @@ Program = Callable[[Mapping[str, torch.Tensor], Mapping[str, float]], tuple[torc
 """What an emitted file defines: tensors and numbers by input names, to outputs."""
 
 
+EMITTED = "<peakfold"
+"""How the file names of emitted sources begin."""
+
+
 def load_source(source: str) -> Program:
     """Return the ``step`` function of an emitted file; tracebacks show its lines.
 
@@ -23,7 +27,7 @@ def load_source(source: str) -> Program:
         >>> load_source("def step(tensors, scalars): return (tensors['x'],)")({"x": 1}, {})
         (1,)
     """
-    filename = f"<peakfold {sha256(source.encode()).hexdigest()[:12]}>"
+    filename = f"{EMITTED} {sha256(source.encode()).hexdigest()[:12]}>"
     namespace: dict[str, object] = {"__name__": "peakfold_emitted"}
     try:
         exec(compile(source, filename, "exec"), namespace)
@@ -34,6 +38,25 @@ def load_source(source: str) -> Program:
         raise _unusable("no function step")
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return step
+
+
+def failing_line(error: BaseException) -> str:
+    """Return the statement of an emitted file that an error comes from, or nothing.
+
+    Example:
+        >>> try:
+        ...     load_source("def step(tensors, scalars): return 1 / 0  # of nothing")({}, {})
+        ... except ZeroDivisionError as error:
+        ...     failing_line(error)
+        'def step(tensors, scalars): return 1 / 0'
+    """
+    line, trace = "", error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name.startswith(EMITTED):
+            line = linecache.getline(name, trace.tb_lineno)
+        trace = trace.tb_next
+    return line.split("  #")[0].strip()
 
 
 def host_error(program: Program) -> type[HostError]:

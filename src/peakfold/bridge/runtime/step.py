@@ -18,7 +18,7 @@ from peakfold.bridge.runtime.held import Copies, Holder
 from peakfold.bridge.runtime.lent import as_tensors
 from peakfold.bridge.runtime.offload import HostError
 from peakfold.bridge.runtime.save import save
-from peakfold.bridge.runtime.source import host_error, load_source
+from peakfold.bridge.runtime.source import failing_line, host_error, load_source
 from peakfold.errors import CacheError, CaptureError, UsageError
 from peakfold.ir.plan import Plan
 
@@ -201,6 +201,7 @@ class _Program:
         self._function = load_source(compiled.source)
         self._host_error = host_error(self._function)
         self._binder = Binder(compiled, subject)
+        self._has_run = False
         updated = {name for group in compiled.portable.groups for name in group.parameters}
         read = (source.name for source in compiled.binding.sources if isinstance(source, GradientOf))
         self._cleared = [name for name in read if name in updated]
@@ -249,6 +250,12 @@ class _Program:
                 self._binder.undo()
                 raise _not_offloaded(error) from error
             results, fault = error.results, error
+        except BaseException as error:
+            self._binder.undo()
+            if self._has_run or not isinstance(error, Exception):
+                raise
+            raise _not_run(error) from error
+        self._has_run = True
         if self.arena is not None:
             made = copies + brought
             self.arena.use = replace(self.arena.use, copies=made.tensors, copied_bytes=made.nbytes)
@@ -297,6 +304,18 @@ def _not_offloaded(error: HostError) -> CacheError:
             if done
             else "nothing was changed: make room and call the step again, or optimize without offloading"
         ),
+    )
+
+
+def _not_run(error: Exception) -> CaptureError:
+    """Say which operator of a new program fails: fake tensors accept types that kernels do not."""
+    return CaptureError(
+        stage="step",
+        what="the program of this call fails when it is run for the first time",
+        where=failing_line(error),
+        expected="a batch that the step accepts without peakfold",
+        got=f"{type(error).__name__}: {error}",
+        hint="run the step without peakfold on this batch: it has to work there first",
     )
 
 
