@@ -1,10 +1,13 @@
-"""Budgets of arenas a little below what a plan needs: another plan is looked for, not the same one again."""
+"""Budgets of arenas that are too small: another plan is looked for, and what a refusal advises works."""
+
+import re
 
 import pytest
 import torch
 from torch import nn
 
 import peakfold
+from peakfold.errors import InfeasibleError
 
 
 class Blocks(nn.Module):
@@ -47,3 +50,64 @@ def test_a_budget_one_byte_below_an_arena_is_kept_where_smaller_ones_are():
     smaller = arena_of(largest * 9 // 10)
     for budget in (largest - 1, largest - 64, smaller, (smaller + largest) // 2):
         assert arena_of(budget) <= budget
+
+
+class Joined(nn.Module):
+    """What it returns is most of what it takes: results have places of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(50, 50) for _ in range(3))
+
+    def forward(self, x):
+        found = []
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+            found.append(x)
+        return torch.cat(found, 1)
+
+
+def attention():
+    return nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0)
+
+
+MODELS = {
+    "blocks": (Blocks, (4, 3, 32, 32)),
+    "joined": (Joined, (33, 50)),
+    "attention": (attention, (2, 17, 32)),
+}
+
+
+def optimized(name, training, memory, holds):
+    torch.manual_seed(0)
+    make, shape = MODELS[name]
+    model, x = make(), torch.randn(shape)
+    asked = {"memory": f"arena:{memory}", "iterations": 30, "verify": False, "arena_holds": holds}
+    if not training:
+        return peakfold.optimize_inference(model.eval(), (x,), **asked)
+    optimizer = torch.optim.Adam(model.parameters())
+    return peakfold.optimize_step(model, lambda m, x: m(x).square().mean(), optimizer, (x,), **asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "holds"),
+    [
+        ("blocks", True, "step"),
+        ("blocks", False, "all"),
+        ("joined", True, "all"),
+        ("joined", False, "step"),
+        ("attention", True, "step"),
+        ("attention", False, "all"),
+    ],
+)
+def test_the_arena_that_a_refusal_names_is_one_that_works(name, training, holds):
+    with pytest.raises(InfeasibleError) as caught:
+        optimized(name, training, 64, holds)
+    error = caught.value
+    advised = int(re.search(r"allow an arena of at least (\d+) bytes", error.hint)[1])
+    assert advised == error.lowest_peak_bytes >= error.lower_bound_bytes
+    found = optimized(name, training, advised, holds)
+    assert found.report.arena.nbytes <= advised
+    if holds == "step":
+        outside = [f"{given.name} " for given in found.compiled.graph.inputs]
+        assert not [name for name in outside if name in error.where]

@@ -184,7 +184,7 @@ def test_inference_on_the_command_line_stays_in_its_arena_or_is_refused(memory, 
     assert guarded(app, [*given, "--out", str(out)]) == code
     said = capsys.readouterr()
     if code:
-        assert "arena: no program for this arena was found" in said.err
+        assert "arena: no arena of 100000 bytes holds any program: proved" in said.err
         assert "bound" in said.err
     else:
         assert (out / "report.html").is_file()

@@ -159,25 +159,36 @@ def restated(error: InfeasibleError, capacity: int, resident: int) -> Infeasible
     found = InfeasibleError(
         stage="arena",
         what=f"no program for this arena was found: {reason}",
-        where=error.where,
-        expected=f"an arena of {bytes_text(capacity)}",
-        got=f"at least {bytes_text(lowest)} live at once beside {bytes_text(resident)} of the model's own "
-        f"tensors; bound {bytes_text(bound)}",
-        hint=f"allow an arena of at least {lowest} bytes; each buffer is rounded up to 64",
+        expected=f"an arena of {capacity} bytes",
+        got=f"at least {lowest} bytes live at once beside {bytes_text(resident)} outside of it; "
+        f"bound {bound} bytes",
+        hint=f"allow more than {lowest} bytes: places are whole lines of 64, or allow more time",
     )
     found.lowest_peak_bytes, found.lower_bound_bytes = lowest, bound
     return found
 
 
-def over(layout: Layout, capacity: int, bound: int) -> InfeasibleError:
-    """Say that no arena within a capacity was found for any plan that was tried."""
+def over(layout: Layout, capacity: int, bound: int, *, proved: bool, given: bool) -> InfeasibleError:
+    """Say that no arena within a capacity was found for any plan that was tried.
+
+    Args:
+        layout: the smallest arena.
+        capacity: bytes that it should have had.
+        bound: bytes that no program gets below.
+        proved: that bound is above the capacity.
+        given: the plan was given, others were not tried.
+    """
+    words = ", ".join(live_words(layout.trace, layout.held))
+    other = "change the plan" if given else "a longer search"
     error = InfeasibleError(
         stage="arena",
-        what="no plan was found whose arena is within the budget",
-        where=f"largest in the smallest arena: {', '.join(live_words(layout.trace))}",
+        what=f"no arena of {capacity} bytes holds any program: proved"
+        if proved
+        else "no plan was found whose arena is within the budget",
+        where=f"largest in the smallest arena: {words}",
         expected=f"an arena of {capacity} bytes",
         got=f"{layout.arena} bytes; {layout.lower_bound} of it live at once; bound {bound} bytes",
-        hint=f"allow an arena of at least {layout.arena} bytes, or a longer search",
+        hint=f"allow an arena of at least {layout.arena} bytes" + ("" if proved else f", or {other}"),
     )
     error.lowest_peak_bytes, error.lower_bound_bytes = layout.arena, bound
     return error

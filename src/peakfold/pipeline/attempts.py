@@ -1,48 +1,23 @@
 """Search, run what was found, and search again with tighter bounds until what was asked for holds."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import date
 
-from peakfold.bridge.runtime.verify import Observed
 from peakfold.errors import InfeasibleError
-from peakfold.ir.plan import Plan
-from peakfold.ir.text import parse_plan, print_plan
-from peakfold.pipeline import arena, proof_cache, prove
-from peakfold.pipeline.plan_cache import Kept
+from peakfold.pipeline import proof_cache, prove
+from peakfold.pipeline.arena_attempts import try_in_arena
 from peakfold.pipeline.program import Program
-from peakfold.pipeline.proof_cache import Proof, Times
+from peakfold.pipeline.proof_cache import Times
 from peakfold.pipeline.reporting import Facts
-from peakfold.pipeline.request import Request
 from peakfold.pipeline.run import Run
-from peakfold.pipeline.search import Bounds, find, unsearched
-from peakfold.plan.fission.derive import Splitter
-from peakfold.report.model import Equality
+from peakfold.pipeline.search import Bounds
+from peakfold.pipeline.tried import Tried, try_once
 from peakfold.report.words import asked
 
 ATTEMPTS = 4
 MARGIN = 0.995
 SLACK = 0.98
 SLACK_TRIES = 2
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A program, what it was measured at, and what the search said."""
-
-    program: Program
-    kept: Kept
-    facts: Facts
-    seen: Observed | None = None
-    figures: prove.Figures = field(default_factory=prove.Figures)
-    times: Times | None = None
-    key: str = ""
-    known: Proof | None = None
-    equality: Equality = field(default_factory=Equality)
-
-    def cost(self, asked: Request) -> float:
-        """What is least for the best program: time within a budget of bytes, else bytes within a time."""
-        least = self.figures.peak_bytes if asked.memory is None else self.figures.cpu_seconds
-        return float(least or 0)
 
 
 def within(run: Run, facts: Facts, plain: Program) -> Tried:
@@ -54,7 +29,7 @@ def within(run: Run, facts: Facts, plain: Program) -> Tried:
         if attempt:
             run.stages.progress("search", 0.0, f"{attempt} measured, once more with corrected times")
         try:
-            tried = (_try_in_arena if facts.in_arena else _try)(run, facts, bounds)
+            tried = (try_in_arena if facts.in_arena else try_once)(run, facts, bounds)
         except InfeasibleError:
             if not tries:
                 raise
@@ -88,73 +63,6 @@ def _kept_to(run: Run, tried: Tried) -> Tried:
     if budget is None or tried.program.peak <= budget:
         return tried
     raise _not_within(run, tried)
-
-
-def _try(run: Run, facts: Facts, bounds: Bounds) -> Tried:
-    graph = facts.captured.graph
-    if run.asked.plan is not None:
-        kept = unsearched(parse_plan(run.asked.plan, graph, Splitter()), "a plan was given")
-    else:
-        with run.stages("search"):
-            kept, faults = find(graph, facts.costs, bounds, run.asked, run.options, run.stages, run.costs)
-        run.note(*faults)
-    if facts.in_arena:
-        arena.require_kept(kept.plan, graph)
-    run.stages.dump("plan.txt", print_plan(kept.plan, graph, splitter=Splitter()))
-    program = run.program(facts.captured, facts.costs, kept.plan, facts.budget)
-    run.stages.dump("step.py", program.source)
-    return Tried(program, kept, facts)
-
-
-def _try_in_arena(run: Run, facts: Facts, bounds: Bounds) -> Tried:
-    """Plan, lay out, and plan again with fewer live bytes, until the arena is within the budget."""
-    capacity, found = facts.arena_budget, None
-    seen: set[Plan] = set()
-    why = arena.why_predicted(run.task, run.runnable, facts.captured.graph)
-    run.note(*([why] if why else []))
-    for _ in range(ATTEMPTS if run.asked.plan is None else 1):
-        try:
-            tried = _try(run, facts, bounds)
-        except InfeasibleError as error:
-            if found is None:
-                raise arena.restated(error, capacity, facts.resident) from None
-            break
-        tried = _laid_out(run, tried, not why)
-        if tried.program.peak <= facts.resident + capacity:
-            return tried
-        program = tried.program
-        assert program.layout is not None
-        found = tried if found is None or program.peak < found.program.peak else found
-        assert bounds.memory is not None
-        memory = bounds.memory - (program.layout.arena - capacity)
-        if program.plan in seen:
-            memory = min(memory, program.timeline.peak - 1)
-        seen.add(program.plan)
-        bounds = replace(bounds, memory=memory)
-    assert found is not None
-    assert found.program.layout is not None
-    bound = max(found.kept.lower_bound_bytes - facts.resident, 0)
-    raise arena.over(found.program.layout, capacity, bound)
-
-
-def _laid_out(run: Run, tried: Tried, runs: bool) -> Tried:
-    """Place what a program allocates; where that is over the budget, try other orders of its steps."""
-    facts, seed = tried.facts, run.asked.seed
-    capacity = facts.arena_budget
-    with run.stages("arena"):
-        program = arena.laid_out(run.task, tried.program, capacity, facts.held, run=runs, seed=seed)
-        placed = replace(tried, program=program)
-        if program.peak <= facts.resident + capacity or run.asked.plan is not None:
-            return placed
-        assert program.layout is not None
-        plan = arena.reordered(program, capacity - program.layout.held_room, seed)
-        if plan is None:
-            return placed
-        other = run.program(facts.captured, facts.costs, plan, facts.budget)
-        other = arena.laid_out(run.task, other, capacity, facts.held, run=runs, seed=seed)
-    if other.peak >= program.peak:
-        return placed
-    return replace(tried, program=other, kept=replace(tried.kept, plan=plan))
 
 
 def _seconds_limit(run: Run, plain: Program, correction: float) -> float | None:

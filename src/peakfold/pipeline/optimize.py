@@ -16,7 +16,7 @@ from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_graph
 from peakfold.options import from_environment
 from peakfold.pipeline import arena, prove, rewriting
-from peakfold.pipeline.attempts import Tried, within
+from peakfold.pipeline.attempts import within
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.carry import Carrier
 from peakfold.pipeline.held import held
@@ -29,6 +29,7 @@ from peakfold.pipeline.run import Run
 from peakfold.pipeline.stage import Stages
 from peakfold.pipeline.task import Task
 from peakfold.pipeline.transfer import transfer
+from peakfold.pipeline.tried import Tried
 from peakfold.report.model import Eager, Report, Timeline
 from peakfold.report.progress import Progress, silent
 

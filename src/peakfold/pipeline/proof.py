@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from peakfold.bridge.runtime.verify import Observed
 from peakfold.pipeline import proof_cache, prove
-from peakfold.pipeline.attempts import Tried
 from peakfold.pipeline.machine import ROOM, free_bytes
 from peakfold.pipeline.proof_cache import Proof
 from peakfold.pipeline.run import Run
+from peakfold.pipeline.tried import Tried
 from peakfold.report.model import Equality
 
 FLOAT64 = 2

@@ -55,11 +55,8 @@ def find(
         InfeasibleError: none was found within the budget.
     """
     folder = options.cache / "plans"
-    away = is_offloading(asked)
-    effort: tuple[object, ...] = (bounds, asked.time_budget, asked.iterations, asked.seed)
-    effort += (costs.link, asked.host_memory, _lends(asked)) if away else ()
-    effort += ("fission",) if asked.fission else ()
-    key = plan_cache.key_of(graph, costs, effort)
+    effort = (bounds, asked.time_budget, asked.iterations, asked.seed)
+    key = plan_cache.key_of(graph, costs, (*effort, *kind_of(asked, costs)))
     known, unread = plan_cache.load(folder, key, graph)
     faults = [] if unread is None else [unread]
     if known is not None and not asked.resume and not asked.save_search:
@@ -82,6 +79,12 @@ def find(
         return kept, [*faults, "the search was interrupted: this is the best plan that it had found"]
     unkept = plan_cache.store(folder, key, graph, kept)
     return kept, faults if unkept is None else [*faults, unkept]
+
+
+def kind_of(asked: Request, costs: Costs) -> tuple[object, ...]:
+    """Return which plans a request allows, apart from its bounds."""
+    away = (costs.link, asked.host_memory, _lends(asked)) if is_offloading(asked) else ()
+    return (*away, "fission") if asked.fission else away
 
 
 def _search(asked: Request, costs_of: CostsOf, graph: Graph, costs: Costs) -> Callable[..., planner.Found]:

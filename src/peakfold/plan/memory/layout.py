@@ -181,11 +181,13 @@ def too_small(trace: Trace, capacity: int) -> InfeasibleError:
     return error
 
 
-def live_words(trace: Trace) -> list[str]:
-    """Name the largest of what is live where the most is, with its bytes."""
-    live = sorted(live_there(trace), key=lambda i: -trace.requests[i].size)
-    named = (trace.requests[i] for i in live[:SHOWN])
-    return [f"{request.name or request.kind} {request.size} bytes" for request in named]
+def live_words(trace: Trace, held: Sequence[Held] = ()) -> list[str]:
+    """Name the largest of what is live where the most is, and of what is held, with its bytes."""
+    live = [trace.requests[i] for i in live_there(trace)]
+    named = [(request.size, request.name or request.kind) for request in live]
+    named += [(one.size, one.name) for one in held]
+    largest = sorted(named, key=lambda one: -one[0])[:SHOWN]
+    return [f"{name} {size} bytes" for size, name in largest]
 
 
 def live_there(trace: Trace) -> list[int]:
