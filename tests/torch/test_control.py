@@ -11,7 +11,7 @@ from torch._higher_order_ops import while_loop
 import peakfold
 from peakfold.bridge.capture import capture_inference, capture_step
 from peakfold.bridge.capture.eager_memory import eager_memory
-from peakfold.bridge.capture.intercept import intercepted
+from peakfold.bridge.capture.intercept import in_python
 from peakfold.bridge.codegen.emit import emit
 from peakfold.bridge.runtime.measure import peak_bytes
 from peakfold.bridge.runtime.source import load_source
@@ -233,6 +233,11 @@ def test_a_loop_may_swap_what_it_carries():
     assert torch.equal(second, x)
 
 
+def by_python(function, x):
+    with in_python():
+        return function(x)
+
+
 def test_control_flow_runs_again_where_a_plan_says_so():
     def late(x):
         y = torch.cond(x.sum() > 0, lambda v: v.sin(), lambda v: v.cos(), (x,))
@@ -250,19 +255,7 @@ def test_control_flow_runs_again_where_a_plan_says_so():
     source = emit(graph, schedule)
     assert source.count("while True:") == 2
     for x in (torch.rand(5), -torch.rand(5)):
-        assert torch.equal(load_source(source)({"batch.0": x}, {})[0], in_python(late, x))
-
-
-def in_python(function, x):
-    """Run a function whose control flow Python does."""
-    with intercepted(lambda p, a, b, given: (a if p else b)(*given), loop_in_python):
-        return function(x)
-
-
-def loop_in_python(test, body, carried, others):
-    while test(*carried, *others):
-        carried = body(*carried, *others)
-    return carried
+        assert torch.equal(load_source(source)({"batch.0": x}, {})[0], by_python(late, x))
 
 
 def test_what_draws_inside_of_a_branch_is_not_computed_again():

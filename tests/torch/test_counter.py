@@ -10,9 +10,11 @@ from torch.utils.checkpoint import checkpoint
 import peakfold
 from peakfold.bridge.capture import capture_step
 from peakfold.bridge.capture.keyed import Keyed, kept, new_key, normal, uniform, words
+from peakfold.bridge.runtime.verify import copied, doubled, observe
 from peakfold.errors import CaptureError
 from peakfold.ir.plan import Plan
 from peakfold.pipeline import prove
+from peakfold.pipeline.exact import of_target, target_of
 from peakfold.pipeline.program import emit_plan
 from peakfold.pipeline.task import Task
 
@@ -84,15 +86,15 @@ def noisy(again=False):
 
 def seen_of(task, program=None):
     """What steps leave; nothing is measured."""
-    make = None if program is None else (lambda copy_: prove.make_step(prove._task(task, copy_), program))
-    return prove.observe(prove._target(task), make, steps=3)
+    make = None if program is None else (lambda copy_: prove.make_step(of_target(task, copy_), program))
+    return observe(target_of(task), make, steps=3)
 
 
 @pytest.mark.parametrize(("again", "precision"), [(False, "working"), (True, "working"), (True, "float64")])
 def test_a_program_draws_what_eager_draws_under_the_same_key(again, precision):
     task = noisy(again)
     if precision == "float64":
-        task = prove._task(task, prove.doubled(prove.copied(prove._target(task))))
+        task = of_target(task, doubled(copied(target_of(task))))
     captured = task.capture()
     assert not any(node.op.random for node in captured.graph.nodes)
     program = emit_plan(captured, Plan(captured.graph.digest), FREE)

@@ -22,6 +22,7 @@ from peakfold.ir.plan import Compute, Plan, Region, Run
 from peakfold.ir.regions import candidates
 from peakfold.ir.text import parse_plan, print_plan
 from peakfold.pipeline import prove
+from peakfold.pipeline.exact import in_float64
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.task import Task
 from peakfold.plan.check import check_graph, require_legal
@@ -59,10 +60,10 @@ def agree(task: Task, plan_of) -> float:
     program = split_program(task, plan_of)
     for nest in program.nest.nests():
         assert not check_graph(nest.graph)
-    double = prove._double_program(task, program)
+    double = in_float64(task, program, prove.STEPS)
     assert double is not None
-    eager, found = prove.watch(task, None, "float64"), prove.watch(task, double, "float64")
-    equality = prove.judge(eager, found, precision="float64")
+    found = prove.watch(double.task, double.program, "float64")
+    equality = prove.judge(double.original, found, precision="float64")
     assert equality.ok, (equality.worst, equality.max_error)
     return equality.max_error
 

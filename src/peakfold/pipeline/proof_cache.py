@@ -49,11 +49,13 @@ class Proof:
         max_error: largest error in float64, relative to its own scale.
         bound: what it may be.
         times: measured with it.
+        widened: the model's own casts to a narrower type were to float64 too.
     """
 
     max_error: float
     bound: float
     times: Times
+    widened: bool = False
 
 
 def key_of(task: Task, program: Program) -> str:
@@ -86,7 +88,8 @@ def load(folder: Path, key: str) -> Proof | None:
         taken = found["times"]
         ratio = float(taken["plain_over_eager"])
         times = Times(float(taken["eager"]), float(taken["plan"]), ratio, str(taken["day"]))
-        return Proof(float(found["max_error"]), float(found["bound"]), times)
+        wide = bool(found.get("widened", False))
+        return Proof(float(found["max_error"]), float(found["bound"]), times, wide)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

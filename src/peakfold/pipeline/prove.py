@@ -11,9 +11,10 @@ from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.measure import eager_step, interleaved_cpu_seconds
 from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Equality as Judged
-from peakfold.bridge.runtime.verify import Observed, Precision, Target, copied, doubled, judge, observe
-from peakfold.errors import PeakfoldError, PlanError
+from peakfold.bridge.runtime.verify import Observed, Precision, judge, observe
+from peakfold.errors import PlanError
 from peakfold.pipeline.batch import first_rows, rows_of
+from peakfold.pipeline.exact import Exact, in_float64, of_target, target_of
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.proof_cache import Proof
 from peakfold.pipeline.sides import decided_otherwise, other_sides, ways, why_one_side
@@ -81,11 +82,19 @@ def watch(task: Task, program: Program | None, precision: Precision = "working")
     What eager holds is measured with its own random numbers, whatever it is compared under.
     """
     if program is None and task.keyed and precision == "working":
-        own, target = watch(replace(task, keyed=False), None), _target(task)
+        own, target = watch(replace(task, keyed=False), None), target_of(task)
         return replace(observe(target, None, steps=STEPS, device=task.device), measured=own.measured)
-    make = None if program is None else (lambda copy_: make_step(_task(task, copy_), program))
+    make = None if program is None else (lambda copy_: make_step(of_target(task, copy_), program))
     measure = precision == "working"
-    return observe(_target(task), make, steps=STEPS, precision=precision, measure=measure, device=task.device)
+    return observe(
+        target_of(task),
+        make,
+        steps=STEPS,
+        precision=precision,
+        measure=measure,
+        device=task.device,
+        widened=task.widened and program is None,
+    )
 
 
 def seconds(task: Task, programs: Mapping[str, Program]) -> dict[str, float]:
@@ -125,29 +134,30 @@ def equal(
         return _rounded(task, program, eager, found, batch, known)
     if known is not None:
         worst, ok = max(known.max_error, working.max_error), known.max_error <= known.bound
-        return Equality(working.ok and ok, worst, known.bound, batch, STEPS, working.bit_equal)
-    double = _double_program(task, program)
-    original = None if double is None else _in_float64(task)
-    if double is None or original is None:
+        bits = working.bit_equal
+        return Equality(working.ok and ok, worst, known.bound, batch, STEPS, bits, known.widened)
+    double = in_float64(task, program, STEPS)
+    if double is None:
         return Equality(working.ok, working.max_error, working.bound, batch, STEPS, working.bit_equal)
-    exact = _with_other_sides(
-        task, double, judge(original, watch(task, double, "float64"), precision="float64", batch=batch)
-    )
+    exact = _exactly(double, batch)
     worst = max(exact.max_error, working.max_error)
-    return Equality(working.ok and exact.ok, worst, exact.bound, batch, STEPS, working.bit_equal)
+    ok, wide = working.ok and exact.ok, double.task.widened
+    return Equality(ok, worst, exact.bound, batch, STEPS, working.bit_equal, wide)
 
 
-def _with_other_sides(task: Task, double: Program, found: Judged) -> Judged:
-    """Return the worst of a comparison and of the same one with branches decided the other way."""
-    graph = double.captured.graph
-    if not any(node.bodies for node in graph.nodes) or one_side(task, double):
+def _exactly(double: Exact, batch: str) -> Judged:
+    """Compare in float64: as branches are decided, and decided the other way; return the worst."""
+    task, program, graph = double.task, double.program, double.program.captured.graph
+    seen = watch(task, program, "float64")
+    found = judge(double.original, seen, precision="float64", batch=batch)
+    if not any(node.bodies for node in graph.nodes) or one_side(task, program):
         return found
     for depths in ways(graph):
         if not found.ok:
             break
         with decided_otherwise(depths):
             original = watch(task, None, "float64")
-        other = watch(task, other_sides(double, depths), "float64")
+        other = watch(task, other_sides(program, depths), "float64")
         judged = judge(original, other, precision="float64", batch=found.batch)
         found = max(found, judged, key=lambda equality: (not equality.ok, equality.max_error))
     return found
@@ -170,49 +180,15 @@ def _rounded(
     eager in float64 as eager is. What was proved before, for the same program and tensors, holds.
     """
     if known is not None:
-        return Equality(known.max_error <= known.bound, known.max_error, known.bound, batch, STEPS, False)
-    double = _double_program(task, program)
+        ok, error = known.max_error <= known.bound, known.max_error
+        return Equality(ok, error, known.bound, batch, STEPS, False, known.widened)
+    double = in_float64(task, program, STEPS)
     if double is None:
         return Equality(None, None, None, batch, STEPS, False)
-    original, other = watch(task, None, "float64"), watch(task, double, "float64")
-    exact = _with_other_sides(task, double, judge(original, other, precision="float64", batch=batch))
-    own, split = (distance(original.results, seen.results) for seen in (eager, found))
+    exact = _exactly(double, batch)
+    own, split = (distance(double.original.results, seen.results) for seen in (eager, found))
     ok = exact.ok and split <= ROUNDING * own
-    return Equality(ok, exact.max_error, exact.bound, batch, STEPS, False)
-
-
-def _task(task: Task, target: Target) -> Task:
-    return replace(
-        task,
-        model=target.model,
-        loss_fn=target.loss_fn,
-        optimizer=target.optimizer,
-        batch=target.batch,
-        scaler=target.scaler,
-    )
-
-
-def _target(task: Task) -> Target:
-    parts = (task.model, task.loss_fn, task.optimizer, task.batch, task.scaler, task.clip_grad_norm)
-    return Target(*parts, task.keyed)
-
-
-def _in_float64(task: Task) -> Observed | None:
-    """Return what eager leaves in float64; None for a model that asks for another precision itself."""
-    try:
-        return watch(task, None, "float64")
-    except RuntimeError:
-        return None
-
-
-def _double_program(task: Task, program: Program) -> Program | None:
-    """Return the same plan for the program in float64; None where it cannot be had."""
-    try:
-        captured = _task(task, doubled(copied(_target(task)))).capture()
-        plan = transfer(program.plan, program.captured.graph, captured.graph)
-        return None if plan is None else emit_plan(captured, plan, program.costs)
-    except PeakfoldError:
-        return None
+    return Equality(ok, exact.max_error, exact.bound, batch, STEPS, False, double.task.widened)
 
 
 def equal_in_part(task: Task, program: Program, share: float) -> Equality:

@@ -30,6 +30,7 @@ class Task:
         rewriter: what is done to the captured graph, which computes the same after it; None for nothing.
         rounds: whether that rounds otherwise than the program as captured.
         keyed: random numbers are made from a key of each step, not drawn from torch's stream.
+        widened: what the code casts to a narrower floating type is cast to float64.
     """
 
     model: torch.nn.Module
@@ -41,6 +42,7 @@ class Task:
     rewriter: Callable[[Graph], Graph] | None = None
     rounds: bool = False
     keyed: bool = False
+    widened: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is no model, loss function or optimizer.
@@ -92,7 +94,7 @@ class Task:
 
     def _captured(self) -> Captured:
         if self.loss_fn is None:
-            return capture_inference(self.model, self.batch, keyed=self.keyed)
+            return capture_inference(self.model, self.batch, keyed=self.keyed, widened=self.widened)
         return capture_step(
             self.model,
             self.loss_fn,
@@ -101,6 +103,7 @@ class Task:
             scaler=self.scaler,
             clip_grad_norm=self.clip_grad_norm,
             keyed=self.keyed,
+            widened=self.widened,
         )
 
     def resident(self, others: Sequence[torch.Tensor] = ()) -> int:

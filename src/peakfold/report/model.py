@@ -184,6 +184,7 @@ class Equality:
         batch: the batch that it was checked at: ``"full"``, or words that say the reduced one.
         steps: how many steps were compared.
         bit_equal: whether every bit agrees in the working precision; None when it was not checked.
+        widened: the model's own casts to a narrower type were to float64 too, in both programs.
     """
 
     ok: bool | None = None
@@ -192,6 +193,7 @@ class Equality:
     batch: str | None = None
     steps: int | None = None
     bit_equal: bool | None = None
+    widened: bool = False
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ def equality(equal: Equality) -> Verdict:
     over = f" over {equal.steps} steps" if equal.steps else ""
     batch = f", batch {equal.batch}" if equal.batch else ""
     errors = f"float64 error {error_text(equal.max_error)}, bound {error_text(equal.bound)}"
+    if equal.widened:
+        errors += ", the model's own casts widened in both"
     if not equal.bound:
         errors = f"error {error_text(equal.max_error)}, not compared in float64: its program differs"
     if not equal.ok:

@@ -33,6 +33,24 @@ def intercepted(cond: Cond, loop: Loop) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Have Python's own ``if`` and ``while`` do it, so that modes around it reach what runs inside."""
+    with intercepted(_chosen, _passes):
+        yield
+
+
+def _chosen(predicate: Any, then: Function, other: Function, operands: Sequence[Any]) -> object:
+    return (then if predicate else other)(*operands)
+
+
+def _passes(test: Function, function: Function, carried: Sequence[Any], others: Sequence[Any]) -> object:
+    now: Any = tuple(carried)
+    while test(*now, *others):
+        now = function(*now, *others)
+    return now
+
+
 def _once(predicate: Any, then: Function, other: Function, operands: Sequence[Any]) -> object:
     if not isinstance(predicate, torch.Tensor):
         return (then if predicate else other)(*operands)

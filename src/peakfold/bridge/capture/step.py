@@ -35,6 +35,7 @@ def capture_step(
     scaler: torch.amp.GradScaler | None = None,
     clip_grad_norm: float | None = None,
     keyed: bool = False,
+    widened: bool = False,
 ) -> Captured:
     """Capture forward, backward and update as one functional graph, without running anything.
 
@@ -46,6 +47,7 @@ def capture_step(
         scaler: a gradient scaler around loss and optimizer.
         clip_grad_norm: clip gradients to this total norm before the update.
         keyed: make random numbers from a key that is drawn anew for each step, instead of the stream.
+        widened: what the code casts to a narrower floating type is cast to float64.
 
     Raises:
         CaptureError: what cannot be one graph, and where in the model's code.
@@ -59,7 +61,7 @@ def capture_step(
         >>> [graph.input[pair.input].name for pair in graph.state]
         ['weight', 'bias']
     """
-    trace = Trace.begin(model, batches.flatten(batch), keyed)
+    trace = Trace.begin(model, batches.flatten(batch), keyed, widened=widened)
     with trace.running():
         loss, extra = _split(_forward(trace, loss_fn, model))
         _check_loss(loss)
@@ -85,9 +87,11 @@ def capture_step(
     return assemble(trace, outputs, state, (tree, leaves, named), loss_fn, optimizer, end.shadow)
 
 
-def capture_inference(module: torch.nn.Module, inputs: object, *, keyed: bool = False) -> Captured:
-    """Capture ``module(*inputs)`` without gradients; ``inputs`` and ``keyed`` as of `capture_step`."""
-    trace = Trace.begin(module, batches.flatten(inputs), keyed)
+def capture_inference(
+    module: torch.nn.Module, inputs: object, *, keyed: bool = False, widened: bool = False
+) -> Captured:
+    """Capture ``module(*inputs)`` without gradients; ``inputs`` and options as of `capture_step`."""
+    trace = Trace.begin(module, batches.flatten(inputs), keyed, widened=widened)
     with trace.running(), torch.no_grad():
         result = _forward(trace, module.__call__, None)
         state = (*trace.buffer_states(), *trace.batch_states())

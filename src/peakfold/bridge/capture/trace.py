@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -21,6 +21,7 @@ from peakfold.bridge.capture.reads import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
 from peakfold.bridge.capture.tape import Tape
 from peakfold.bridge.capture.values import asked_by_libraries
+from peakfold.bridge.capture.widened import Widened
 from peakfold.errors import CaptureError
 from peakfold.ir.graph import Kind, Output, State
 
@@ -53,6 +54,7 @@ class Trace:
         ambient: torch's modes before the capture.
         sources: where each input comes from, by its id.
         inputs: id of the input that comes from each source.
+        widened: what the code casts to a narrower floating type is cast to float64.
     """
 
     tape: Tape
@@ -63,14 +65,17 @@ class Trace:
     ambient: Ambient = field(default_factory=Ambient.now)
     sources: dict[int, Source] = field(default_factory=dict)
     inputs: dict[Source, int] = field(default_factory=dict)
+    widened: bool = False
 
     @staticmethod
-    def begin(model: torch.nn.Module, batch: batches.FlatBatch, keyed: bool = False) -> "Trace":
+    def begin(
+        model: torch.nn.Module, batch: batches.FlatBatch, keyed: bool = False, *, widened: bool = False
+    ) -> "Trace":
         """Make fake inputs of the module's tensors, of the batch, and of the key of random numbers."""
         _check_leaves(batch)
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         tape = Tape(mode, Places({id(m): path for path, m in model.named_modules()}))
-        trace = Trace(tape, FakeModule.of(model, mode), batch, _fake_leaves(batch, mode))
+        trace = Trace(tape, FakeModule.of(model, mode), batch, _fake_leaves(batch, mode), widened=widened)
         one_device(trace.module, [leaf for leaf in trace.leaves if isinstance(leaf, torch.Tensor)])
         trace._add_module()
         trace._add_batch()
@@ -137,6 +142,7 @@ class Trace:
             recorder = Recorder(self.tape)
             stack.enter_context(control_flow(recorder))
             stack.enter_context(recorder)
+            stack.enter_context(Widened() if self.widened else nullcontext())
             yield
 
     def results(self, tree: object, first: int = 0) -> Results:

@@ -1,7 +1,7 @@
 """Run the optimized program against the original, from the same state and random stream."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments, flatten
 from peakfold.bridge.capture.keyed import Keyed
+from peakfold.bridge.capture.widened import Widened
 from peakfold.bridge.runtime.arena import Use
 from peakfold.bridge.runtime.compare import BOUND, Result, compare
 from peakfold.bridge.runtime.copies import copies
@@ -136,6 +137,7 @@ def observe(
     seed: int = 0,
     measure: bool = False,
     device: str = "cpu",
+    widened: bool = False,
 ) -> Observed:
     """Run some steps on a copy of a target and return what they leave; torch's random stream is untouched.
 
@@ -147,6 +149,7 @@ def observe(
         seed: of the random stream.
         measure: take the most bytes that the last step holds.
         device: where it runs.
+        widened: what the code casts to a narrower floating type is cast to float64; of eager alone.
 
     Raises:
         UsageError: the model cannot be copied.
@@ -157,7 +160,8 @@ def observe(
             mine = doubled(mine)
         running, mine = _runner(mine, make_step)
         torch.manual_seed(seed)
-        kept: list[tuple[object, object]] = [running.apart() for _ in range(steps - measure)]
+        with Widened() if widened else nullcontext():
+            kept: list[tuple[object, object]] = [running.apart() for _ in range(steps - measure)]
         measured = None
         if measure:
             measured = peak_bytes(

@@ -1,0 +1,120 @@
+"""Both programs in float64, which judges whether they are equal.
+
+A model's own code may cast down in a float64 program too: some take their attention in float32. What is
+summed there in another order differs by float32's rounding, beside which a lost part is not seen. So both are
+run with these casts to float64.
+"""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from peakfold.bridge.capture.intercept import in_python
+from peakfold.bridge.runtime.verify import Observed, Target, copied, doubled, observe
+from peakfold.errors import PeakfoldError
+from peakfold.ir.control import nested
+from peakfold.ir.graph import Graph, Node, Symbol
+from peakfold.pipeline.program import Program, emit_plan
+from peakfold.pipeline.task import Task
+from peakfold.pipeline.transfer import transfer
+
+NARROW = frozenset(("float32", "float16", "bfloat16"))
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A task in float64.
+
+    Attributes:
+        task: whose casts are to float64 where `Task.widened` says so.
+        program: the same plan for it.
+        original: what eager leaves.
+    """
+
+    task: Task
+    program: Program
+    original: Observed
+
+
+def in_float64(task: Task, program: Program, steps: int) -> Exact | None:
+    """Return a task and its program in float64; None where the model cannot be run in it.
+
+    Args:
+        task: what is optimized.
+        program: captured from it.
+        steps: how many steps eager is run.
+    """
+    for one in _ways(task, program):
+        original = _eager(one.task, steps)
+        if original is not None:
+            return Exact(one.task, one.program, original)
+    return None
+
+
+@dataclass(frozen=True)
+class _Way:
+    task: Task
+    program: Program
+
+
+def _ways(task: Task, program: Program) -> Iterator[_Way]:
+    """Yield the program in float64: with its casts widened where it has any, and as it is."""
+    plain = _double(task, program)
+    if plain is None or casts_down(plain.program.captured.graph):
+        wide = _double(replace(task, widened=True), program)
+        yield from () if wide is None else (wide,)
+    yield from () if plain is None else (plain,)
+
+
+def casts_down(graph: Graph) -> bool:
+    """Whether a program in float64 turns a tensor into a narrower floating type.
+
+    Example:
+        >>> casts_down(Graph((), (), ()))
+        False
+    """
+    return any(_narrows(node) for one in nested(graph) for node in one.nodes)
+
+
+def _narrows(node: Node) -> bool:
+    given = (*node.args, *(value for _, value in node.kwargs))
+    asked = any(isinstance(one, Symbol) and one.kind == "dtype" and one.name in NARROW for one in given)
+    return asked and bool(node.inputs)
+
+
+def _double(task: Task, program: Program) -> _Way | None:
+    """Return the same plan for the program in float64; None where it cannot be had."""
+    try:
+        captured = of_target(task, doubled(copied(target_of(task)))).capture()
+        plan = transfer(program.plan, program.captured.graph, captured.graph)
+        return None if plan is None else _Way(task, emit_plan(captured, plan, program.costs))
+    except PeakfoldError:
+        return None
+
+
+def _eager(task: Task, steps: int) -> Observed | None:
+    """Return what eager leaves in float64; None for a model that asks for another precision itself."""
+    target, wide = target_of(task), task.widened
+    try:
+        with in_python() if wide else nullcontext():
+            return observe(target, None, steps=steps, precision="float64", widened=wide, device=task.device)
+    except RuntimeError:
+        return None
+
+
+def of_target(task: Task, target: Target) -> Task:
+    """Return a task on the objects of a target."""
+    return replace(
+        task,
+        model=target.model,
+        loss_fn=target.loss_fn,
+        optimizer=target.optimizer,
+        batch=target.batch,
+        scaler=target.scaler,
+    )
+
+
+def target_of(task: Task) -> Target:
+    """Return what a task trains, as it is run for a comparison."""
+    parts = (task.model, task.loss_fn, task.optimizer, task.batch, task.scaler, task.clip_grad_norm)
+    return Target(*parts, task.keyed)
