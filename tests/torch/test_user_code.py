@@ -10,6 +10,7 @@ from torch import nn
 
 import peakfold
 from peakfold.bridge.capture import capture_step
+from peakfold.bridge.capture.functional import functional
 from peakfold.errors import CaptureError
 
 ROWS, WIDTH = 32, 16
@@ -235,6 +236,25 @@ def test_views_made_in_place_whose_functional_overload_has_another_name():
         return model(x).transpose_(0, 1).square().mean()
 
     assert_as_eager(loss_fn=loss_fn)
+
+
+def test_a_power_in_place():
+    """``pow.Scalar`` takes a number to the power of a tensor, ``pow_.Scalar`` the other way round."""
+
+    def loss_fn(model, x):
+        return model(x).mul(2).pow_(2).mean()
+
+    assert_as_eager(loss_fn=loss_fn)
+
+
+def test_what_an_in_place_operator_writes_takes_the_same_arguments():
+    packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if name.endswith("_")]
+    overloads = [getattr(p, o) for p in packets if hasattr(p, "overloads") for o in p.overloads()]
+    pairs = [(op, functional(op)) for op in overloads if op._schema.is_mutable]
+    assert len(pairs) > 300
+    for op, pure in pairs:
+        both = [[str(a.type) for a in one._schema.arguments] for one in (op, pure) if one is not None]
+        assert both[0] == both[-1], op
 
 
 def test_an_operator_with_an_opaque_workspace_is_not_run_on_made_up_bytes():

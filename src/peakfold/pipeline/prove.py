@@ -7,12 +7,13 @@ import torch
 
 from peakfold.bridge.capture.batches import arguments
 from peakfold.bridge.runtime.compare import distance
-from peakfold.bridge.runtime.compiled import compiled
+from peakfold.bridge.runtime.compiled import Compiled, compiled
 from peakfold.bridge.runtime.measure import eager_step, interleaved_cpu_seconds
 from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Equality as Judged
 from peakfold.bridge.runtime.verify import Observed, Precision, judge, observe
 from peakfold.errors import PlanError
+from peakfold.ir.plan import Plan
 from peakfold.pipeline.batch import first_rows, rows_of
 from peakfold.pipeline.exact import Exact, in_float64, of_target, target_of
 from peakfold.pipeline.program import Program, emit_plan
@@ -20,6 +21,7 @@ from peakfold.pipeline.proof_cache import Proof
 from peakfold.pipeline.sides import decided_otherwise, other_sides, ways, why_one_side
 from peakfold.pipeline.task import Task
 from peakfold.pipeline.transfer import transfer
+from peakfold.plan.memory.layout import Layout
 from peakfold.report.model import Equality
 
 STEPS = 3
@@ -40,19 +42,21 @@ class Figures:
 def make_step(task: Task, program: Program) -> Step:
     """Return the step of a program on copies of the objects that it was captured from.
 
-    Its guards are those that do not ask for the very objects of the capture.
+    Its guards are those that do not ask for the very objects of the capture. Where the optimizer's state
+    comes to where it computes something else, the program is captured anew under the same plan.
     """
-    made = compiled(
-        program.captured,
-        program.plan,
-        program.source,
-        task.model,
-        task.optimizer,
-        task.batch,
-        inference=task.loss_fn is None,
-        layout=program.layout if program.in_arena else None,
-    )
-    return Step(task.subject, replace(made, guards=made.portable))
+
+    def bound(one: Program, layout: Layout | None) -> Compiled:
+        parts = (one.captured, one.plan, one.source, task.model, task.optimizer, task.batch)
+        made = compiled(*parts, inference=task.loss_fn is None, layout=layout)
+        return replace(made, guards=made.portable)
+
+    def captured_anew(batch: object) -> Compiled:
+        captured = task.with_batch(batch).capture()
+        plan = transfer(program.plan, program.captured.graph, captured.graph)
+        return bound(emit_plan(captured, plan or Plan(captured.graph.digest), program.costs), None)
+
+    return Step(task.subject, bound(program, program.layout if program.in_arena else None), captured_anew)
 
 
 def eager_call(task: Task) -> Callable[[], object]:

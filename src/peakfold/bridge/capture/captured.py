@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from peakfold.bridge.capture.binding import Binding, OptimizerState
+from peakfold.bridge.capture.binding import Binding, Hyperparameter, OptimizerState
 from peakfold.bridge.capture.guards import Guards
 from peakfold.ir.graph import Graph
 
@@ -19,7 +19,8 @@ class Missing:
         dtype: of the tensor to make.
         device: of the tensor to make.
         value: what it is filled with. SGD's momentum buffer starts from -0.0, which makes the
-            steady update equal, bit for bit, to SGD's special first one.
+            steady update equal, bit for bit, to SGD's special first one. A number of the groups
+            counts as it is on the first step.
         like: name of the parameter whose strides it takes, as ``zeros_like`` does; empty for none.
     """
 
@@ -27,7 +28,7 @@ class Missing:
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
-    value: float
+    value: float | Hyperparameter
     like: str
 
 

@@ -1,14 +1,17 @@
 """Optimizer state that does not exist before the first step: what that makes, and from what."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from peakfold.bridge.capture.binding import OptimizerState
+from peakfold.bridge.capture.binding import Hyperparameter, OptimizerState
 from peakfold.bridge.capture.captured import Missing
 from peakfold.bridge.capture.fakes import FakeModule, fake_of
+from peakfold.bridge.capture.filled import NumbersIntoTensors
+from peakfold.bridge.capture.host import HostBook, extremes_recorded
 from peakfold.bridge.capture.optimizers import Group, copy_of, names_of, refused, run_step, without_hooks
 from peakfold.bridge.capture.storage import Geometry
 from peakfold.bridge.capture.tape import Tape
@@ -17,10 +20,17 @@ _READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.defaul
 
 
 class Fills(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes what factory operators fill new tensors with."""
+    """Notes what factory operators fill new tensors with.
+
+    Attributes:
+        book: numbers of the groups, which a tensor may be filled with.
+        fill: by storage.
+        alive: tensors whose storage is noted.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.book = HostBook()
         self.fill: dict[int, float] = {}
         self.alive: list[object] = []
 
@@ -32,15 +42,23 @@ class Fills(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable and isinstance(args[0], torch.Tensor):
             self.fill.pop(args[0].untyped_storage()._cdata, None)
-        value = _filled(func, args)
+        copied = func is torch.ops.aten.clone.default
+        value = self.fill.get(args[0].untyped_storage()._cdata) if copied else _filled(func, args)
         if value is not None:
             self.fill[result.untyped_storage()._cdata] = value
             self.alive.append(result)
         return result
 
-    def of(self, value: object) -> float | None:
+    def of(self, value: object) -> float | Hyperparameter | None:
         """Return what a tensor is filled with now, None where that is not known."""
-        return self.fill.get(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else None
+        if not isinstance(value, torch.Tensor):
+            return None
+        fill = self.fill.get(value.untyped_storage()._cdata)
+        number = None if fill is None else self.book.find(fill)
+        if number is None:
+            return fill
+        origin = number.operands[0]
+        return origin if isinstance(origin, Hyperparameter) else None
 
 
 def _filled(func: torch._ops.OpOverload, args: Sequence[Any]) -> float | None:
@@ -63,7 +81,7 @@ class _FirstValues(dict[str, Any]):
     def __init__(self, fills: Fills) -> None:
         super().__init__()
         self.fills = fills
-        self.first: dict[str, tuple[Any, float | None]] = {}
+        self.first: dict[str, tuple[Any, float | Hyperparameter | None]] = {}
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.first.setdefault(key, (value, self.fills.of(value)))
@@ -84,14 +102,18 @@ def missing_state(
 ) -> tuple[tuple[Missing, ...], tuple[int, ...]]:
     """Run the first step of the parameters without state on the side, to see what it makes."""
     fakes = module.fake
-    groups = [_first_group(group, optimizer, fakes, tape) for group in optimizer.param_groups]
+    fills = Fills()
+    groups = [
+        _first_group(_numbered(group, index, fills.book), optimizer, fakes, tape)
+        for index, group in enumerate(optimizer.param_groups)
+    ]
     fresh = [param for group in groups for param in group["params"]]
     if not fresh:
         return (), ()
-    fills = Fills()
     state: dict[torch.Tensor, Any] = {param: _FirstValues(fills) for param in fresh}
     copy = without_hooks(copy_of(optimizer, groups, state))
-    with _disable_current_modes(), tape.fake, fills, torch.no_grad():
+    recorded = (NumbersIntoTensors(), extremes_recorded())
+    with _disable_current_modes(), tape.fake, fills, torch.no_grad(), recorded[0], recorded[1]:
         run_step(copy)
     names = names_of(optimizer, module)
     ordered = [
@@ -107,6 +129,18 @@ def missing_state(
         if value is not None
     ]
     return tuple(made), undamped_groups(optimizer, fakes)
+
+
+def _numbered(group: Group, index: int, book: HostBook) -> Group:
+    """Return a group whose numbers are recorded, so that what is filled with one is known."""
+
+    def numbered(entry: object, source: Hyperparameter) -> object:
+        if isinstance(entry, tuple):
+            places = (replace(source, item=item) for item in range(len(entry)))
+            return tuple(map(numbered, entry, places))
+        return book.given(source, entry) if isinstance(entry, float) else entry
+
+    return {key: numbered(entry, Hyperparameter(index, key)) for key, entry in group.items()}
 
 
 def _is_fresh(
@@ -131,7 +165,7 @@ def _missing_entry(
     optimizer: torch.optim.Optimizer,
     source: OptimizerState,
     value: object,
-    fill: float | None,
+    fill: float | Hyperparameter | None,
     param: torch.Tensor,
 ) -> Missing:
     if not isinstance(value, torch.Tensor):

@@ -38,6 +38,8 @@ def functional(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     Example:
         >>> functional(aten.add_.Tensor), functional(aten.bernoulli_.float)
         (<OpOverload(op='aten.add', overload='Tensor')>, <OpOverload(op='aten.bernoulli', overload='p')>)
+        >>> functional(aten.pow_.Scalar)  # pow.Scalar takes a number to the power of a tensor
+        <OpOverload(op='aten.pow', overload='Tensor_Scalar')>
     """
     schema = op._schema
     full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
@@ -47,10 +49,14 @@ def functional(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
     if packet is None:
         return None
-    overload = op._overloadname
-    if hasattr(packet, overload) and name.endswith("_"):
-        return getattr(packet, overload)  # type: ignore[no-any-return]
+    named = getattr(packet, op._overloadname, None) if name.endswith("_") else None
+    if named is not None and _types(named) == _types(op):
+        return named  # type: ignore[no-any-return]
     return _of_the_same_arguments(op, packet)
+
+
+def _types(op: torch._ops.OpOverload) -> list[str]:
+    return [str(argument.type) for argument in op._schema.arguments]
 
 
 def _of_the_same_arguments(

@@ -16,7 +16,6 @@ from peakfold.bridge.capture.guards import (
     batch_guards,
     hook_tables,
 )
-from peakfold.bridge.capture.host import Comparison
 from peakfold.bridge.capture.optimizer_guards import OptimizerGuard, optimizer_guard
 from peakfold.bridge.capture.reads import (
     Entry,
@@ -26,6 +25,7 @@ from peakfold.bridge.capture.reads import (
     modules_read,
 )
 from peakfold.bridge.capture.trace import Trace
+from peakfold.bridge.capture.truths import Truth, truths_of
 
 
 def guards_of(
@@ -43,7 +43,7 @@ def guards_of(
         missing: optimizer state that is made on the first step.
     """
     model, batch, code = trace.module.module, trace.batch, trace.code
-    comparisons = tuple(trace.tape.book.comparisons.values())
+    truths = truths_of(trace.tape.book.comparisons.values())
     found = (
         *modules_read(model, code),
         *absences_read(model, code),
@@ -71,7 +71,7 @@ def guards_of(
         copied,
         tuple(table for table in tables if not table),
         tuple((table, tuple(table)) for table in tables if table),
-        None if optimizer is None else _optimizer(optimizer, comparisons, missing, model),
+        None if optimizer is None else _optimizer(optimizer, truths, missing, model),
         graded,
         tuple(parameter.grad is not None for parameter in graded),
     )
@@ -96,11 +96,12 @@ def _tensors(model: torch.nn.Module) -> Iterator[tuple[Mapping[str, torch.Tensor
 
 def _optimizer(
     optimizer: torch.optim.Optimizer,
-    comparisons: Sequence[Comparison],
+    truths: Sequence[Truth],
     missing: Sequence[Missing],
     model: torch.nn.Module,
 ) -> OptimizerGuard:
-    return optimizer_guard(optimizer, comparisons, _stateful(optimizer, missing, model))
+    states = _stateful(optimizer, missing, model)
+    return optimizer_guard(optimizer, truths, states, dict(model.named_parameters()))
 
 
 def _stateful(

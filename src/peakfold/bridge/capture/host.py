@@ -7,11 +7,16 @@ plain float that reaches an operator is recognised by its bits. Truth tests are 
 real value and kept as `Comparison`, to be guarded.
 """
 
+import builtins
+import math
 import operator
 import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Union
+from functools import reduce
+from typing import Any, Union
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -32,8 +37,14 @@ OPERATORS: Mapping[str, Callable[..., float]] = {
     "pow": operator.pow,
     "neg": operator.neg,
     "abs": operator.abs,
+    "max": max,
+    "min": min,
 }
 """What the operators ``host.<name>`` compute."""
+
+
+_CHOICES = ("abs", "max", "min")
+"""Operators that may give an operand back, whose tag is that of another number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +55,6 @@ class Comparison:
     left: Operand
     right: Operand
     outcome: bool
-
-    def holds(self, value: Callable[["HostNumber"], float]) -> bool:
-        """Whether it comes out the same, given the value of each number of the user's.
-
-        Args:
-            value: maps a HostNumber without operands to its value now.
-        """
-        left, right = (evaluate(side, value) for side in (self.left, self.right))
-        return COMPARISONS[self.op](left, right) is self.outcome
 
 
 class HostNumber(float):
@@ -120,7 +122,10 @@ class HostBook:
             origin: what it is; becomes its only operand.
             real: its value now, None where nobody knows it during capture.
         """
-        return self._register("given", (origin,), 0.25 + self.source.random() / 2, real)
+        return self._register("given", (origin,), self._fresh(), real)
+
+    def _fresh(self) -> float:
+        return 0.25 + self.source.random() / 2
 
     def find(self, number: float) -> HostNumber | None:
         """Return the recorded number with these bits."""
@@ -140,7 +145,8 @@ class HostBook:
         reals = [operand.actual if isinstance(operand, HostNumber) else operand for operand in known]
         missing = any(real is None for real in reals)
         real = None if missing else _quiet(OPERATORS[op], *reals)
-        return self._register(op, known, OPERATORS[op](*map(_plain, known)), real)
+        tag = None if op in _CHOICES else _quiet(OPERATORS[op], *map(_plain, known))
+        return self._register(op, known, self._fresh() if tag is None else tag, real)
 
     def compare(self, op: str, left: float, right: float) -> bool:
         """Return the truth of a comparison on the real values, and keep it to be guarded."""
@@ -178,18 +184,10 @@ def _plain(number: Operand) -> float:
 
 def _quiet(compute: Callable[..., float], *reals: float | None) -> float | None:
     try:
-        return compute(*reals)
+        result = compute(*reals)
     except (ZeroDivisionError, OverflowError):
         return None
-
-
-def evaluate(number: Operand, value: Callable[[HostNumber], float]) -> float:
-    """Return a recorded number's value, given those of the numbers that it is made of."""
-    if not isinstance(number, HostNumber):
-        return number
-    if number.op == "given":
-        return value(number)
-    return OPERATORS[number.op](*(evaluate(part, value) for part in number.operands))  # type: ignore[arg-type]
+    return None if isinstance(result, complex) else result
 
 
 def unrecorded(number: float) -> bool:
@@ -198,9 +196,32 @@ def unrecorded(number: float) -> bool:
     Example:
         >>> unrecorded(0.9), unrecorded(1e-08), unrecorded(0.1 / 0.3)
         (False, False, True)
+        >>> unrecorded(2.0**-23)  # of a type's precision, say: no product of tags is a power of two
+        False
     """
+    if abs(math.frexp(number)[0]) == 0.5:
+        return False
     digits = repr(abs(number)).split("e")[0].replace(".", "").strip("0")
     return len(digits) > 14
+
+
+@contextmanager
+def extremes_recorded() -> Iterator[None]:
+    """Have Python's ``max`` and ``min`` of recorded numbers recorded: which is taken, each step decides."""
+
+    def recorded(plain: Callable[..., Any], op: str) -> Callable[..., Any]:
+        def extreme(*args: Any, **kwargs: Any) -> Any:
+            number = next((arg for arg in args if isinstance(arg, HostNumber)), None)
+            if len(args) < 2 or kwargs or number is None:
+                return plain(*args, **kwargs)
+            return reduce(lambda left, right: number.book.compute(op, left, right), args)
+
+        return extreme
+
+    with ExitStack() as stack:
+        for op in ("max", "min"):
+            stack.enter_context(patch.object(builtins, op, recorded(getattr(builtins, op), op)))
+        yield
 
 
 def parts(number: HostNumber) -> Iterator[HostNumber]:

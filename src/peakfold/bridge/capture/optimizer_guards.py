@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from peakfold.bridge.capture.binding import Hyperparameter
-from peakfold.bridge.capture.host import Comparison, HostNumber
 from peakfold.bridge.capture.reads import MISSING
+from peakfold.bridge.capture.truths import Truth, broken_truth
 
 OF_SCHEDULERS = "initial_lr"
 """What schedulers add to a group; no optimizer reads it."""
@@ -19,7 +18,7 @@ class GroupGuard:
 
     Attributes:
         parameters: the objects, in order.
-        flags: entries other than numbers that may change.
+        flags: what of each entry is part of the program: all but numbers that may change.
         tensors: names of the entries that are tensors.
     """
 
@@ -34,7 +33,8 @@ class OptimizerGuard:
 
     kind: type
     groups: tuple[GroupGuard, ...]
-    comparisons: tuple[Comparison, ...]
+    truths: tuple[Truth, ...]
+    parameters: Mapping[str, torch.Tensor]
     hooks: tuple[int, ...]
     states: tuple[torch.Tensor, ...]
 
@@ -52,7 +52,7 @@ class OptimizerGuard:
             return "a step hook of the optimizer was added or removed"
         if any(parameter not in optimizer.state for parameter in self.states):
             return "the optimizer's state was cleared"
-        return next((text for c in self.comparisons if (text := _comparison_broken(c, optimizer))), None)
+        return next(broken_truth(self.truths, optimizer, self.parameters), None)
 
 
 def _group_broken(index: int, group: Mapping[str, object], known: GroupGuard) -> str | None:
@@ -66,7 +66,7 @@ def _group_broken(index: int, group: Mapping[str, object], known: GroupGuard) ->
     if _tensor_keys(group) != known.tensors:
         return f"a tensor became a number, or a number a tensor, in group {index} of the optimizer"
     for key, value in known.flags:
-        if group.get(key, MISSING) != value:
+        if constant_part(key, group.get(key, MISSING)) != value:
             return f"{key} of group {index} of the optimizer is {group.get(key)!r}, captured as {value!r}"
     return None
 
@@ -76,18 +76,6 @@ def _tensor_keys(group: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(key for key in held if key != OF_SCHEDULERS)
 
 
-def _comparison_broken(comparison: Comparison, optimizer: torch.optim.Optimizer) -> str | None:
-    def value(number: HostNumber) -> float:
-        origin = number.operands[0]
-        assert isinstance(origin, Hyperparameter)
-        entry = optimizer.param_groups[origin.group][origin.key]
-        return float(entry if origin.item < 0 else entry[origin.item])
-
-    if comparison.holds(value):
-        return None
-    return "a number of the optimizer's groups (weight_decay, momentum, ..) became zero, or no longer is"
-
-
 def step_hooks(optimizer: torch.optim.Optimizer) -> tuple[int, ...]:
     """Return the keys of an optimizer's step hooks."""
     return (*optimizer._optimizer_step_pre_hooks, -1, *optimizer._optimizer_step_post_hooks)
@@ -95,28 +83,44 @@ def step_hooks(optimizer: torch.optim.Optimizer) -> tuple[int, ...]:
 
 def optimizer_guard(
     optimizer: torch.optim.Optimizer,
-    comparisons: Sequence[Comparison],
+    truths: Sequence[Truth],
     states: Sequence[torch.Tensor],
+    parameters: Mapping[str, torch.Tensor],
 ) -> OptimizerGuard:
     """Return the guards of an optimizer.
 
     Args:
         optimizer: the user's.
-        comparisons: truth tests on its numbers.
+        truths: tests on its numbers.
         states: parameters whose state must exist.
+        parameters: of the model, by name.
     """
     groups = tuple(
         GroupGuard(
             tuple(group["params"]),
-            tuple((k, v) for k, v in group.items() if _is_flag(k, v)),
+            tuple((k, part) for k, v in group.items() if (part := constant_part(k, v)) is not CHANGES),
             _tensor_keys(group),
         )
         for group in optimizer.param_groups
     )
-    return OptimizerGuard(type(optimizer), groups, tuple(comparisons), step_hooks(optimizer), tuple(states))
+    hooks = step_hooks(optimizer)
+    return OptimizerGuard(type(optimizer), groups, tuple(truths), parameters, hooks, tuple(states))
 
 
-def _is_flag(key: str, value: object) -> bool:
+CHANGES = "changes"
+"""Stands for what may change: it is an input of the program, or no part of it."""
+
+
+def constant_part(key: str, value: object) -> object:
+    """Return what of a group's entry the program holds as a constant, `CHANGES` for the rest.
+
+    Example:
+        >>> constant_part("foreach", None), constant_part("lr", 1), constant_part("step_sizes", (1e-6, 50))
+        (None, 'changes', ('changes', 50))
+    """
+    if isinstance(value, tuple):
+        return tuple(constant_part(key, item) for item in value)
     if isinstance(value, bool | str | type(None)):
-        return True
-    return isinstance(value, int) and key not in ("lr", OF_SCHEDULERS)
+        return value
+    is_constant = isinstance(value, int) and key not in ("lr", OF_SCHEDULERS)
+    return value if is_constant or value is MISSING else CHANGES

@@ -29,6 +29,25 @@ def run_step(optimizer: torch.optim.Optimizer) -> None:
         raise refused(optimizer, f"{type(error).__name__}: {error}") from error
 
 
+def check_keeps_numbers(
+    optimizer: torch.optim.Optimizer, groups: list[Group], attributes: Mapping[str, object]
+) -> None:
+    """Refuse an optimizer whose step changed numbers of its own, which no program could write back.
+
+    Args:
+        optimizer: after its step.
+        groups: its groups before.
+        attributes: what it held before.
+    """
+    for index, (group, before) in enumerate(zip(optimizer.param_groups, groups, strict=True)):
+        for key in dict.fromkeys((*before, *group)):
+            if group.get(key) is not before.get(key):
+                raise refused(optimizer, f"its step changes {key!r} of group {index}")
+    for key, value in optimizer.__dict__.items():
+        if isinstance(value, int | float | str) and attributes.get(key) != value:
+            raise refused(optimizer, f"its step changes its attribute {key!r}")
+
+
 def refused(optimizer: torch.optim.Optimizer, got: str) -> CaptureError:
     """Return the error for an optimizer that cannot be captured."""
     return CaptureError(

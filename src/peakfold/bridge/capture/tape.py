@@ -126,10 +126,16 @@ class Tape:
         self.host_values[float(number)] = value
         return value
 
-    def item(self, tensor: torch.Tensor) -> HostNumber:
-        """Return the host number that a tensor of one element holds, recorded."""
+    def item(self, tensor: torch.Tensor, origin: object = None, real: float | None = None) -> HostNumber:
+        """Return the host number that a tensor of one element holds, recorded.
+
+        Args:
+            tensor: a fake one.
+            origin: what it is read from before the step, where that is known.
+            real: its value now, None where nobody knows it during capture.
+        """
         value = self.value(tensor)
-        number = self.book.given(value, None)
+        number = self.book.given(value if origin is None else origin, real)
         kind = "float" if tensor.dtype.is_floating_point else "int"
         op = Op("aten._local_scalar_dense.default")
         self.host_values[float(number)] = self.append(

@@ -5,20 +5,23 @@ fake parameters and recorded numbers. So every operator of the update is eager's
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from peakfold.bridge.capture.binding import Hyperparameter, OptimizerState
 from peakfold.bridge.capture.captured import Missing
 from peakfold.bridge.capture.fakes import FakeModule, fake_of
+from peakfold.bridge.capture.filled import NumbersIntoTensors
 from peakfold.bridge.capture.first_state import Fills, missing_state
+from peakfold.bridge.capture.host import extremes_recorded
 from peakfold.bridge.capture.optimizer_guards import OF_SCHEDULERS
 from peakfold.bridge.capture.optimizers import (
     Group,
+    check_keeps_numbers,
     copy_of,
     names_of,
     parameters_of,
@@ -27,6 +30,8 @@ from peakfold.bridge.capture.optimizers import (
     without_hooks,
 )
 from peakfold.bridge.capture.tape import Tape
+from peakfold.bridge.capture.truths import Call, StateNumber, number_of, readable
+from peakfold.ir.graph import Arg, Value
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Shadow:
         rates: the fake tensors that stand for learning rates which are tensors.
         missing: what of the state does not exist yet.
         undamped: groups that have no dampening on a step that makes their state.
+        numbers: states that are one number each, with what they hold now.
     """
 
     optimizer: torch.optim.Optimizer
@@ -48,11 +54,15 @@ class Shadow:
     rates: Mapping[Hyperparameter, torch.Tensor]
     missing: tuple[Missing, ...]
     undamped: tuple[int, ...]
+    numbers: Mapping[OptimizerState, tuple[StateNumber, float]]
 
     def step(self, tape: Tape, real: Mapping[int, torch.Tensor]) -> None:
         """Run the user's step, its hooks included."""
-        with torch.no_grad(), HostReads(tape, real):
+        known = {tape.value(self.states[source]).node: held for source, held in self.numbers.items()}
+        with torch.no_grad(), extremes_recorded(), HostReads(tape, real, known):
+            before = [dict(group) for group in self.optimizer.param_groups], dict(self.optimizer.__dict__)
             run_step(self.optimizer)
+            check_keeps_numbers(self.optimizer, *before)
 
     def state_now(self) -> Iterator[tuple[OptimizerState, torch.Tensor]]:
         """Yield each state with the tensor that holds it now."""
@@ -65,20 +75,53 @@ class Shadow:
                     raise refused(self.optimizer, f"state {key!r} is made on a later step than the first")
 
 
-class HostReads(TorchFunctionMode):
+class HostReads(NumbersIntoTensors):
     """Inside, ``tensor.item()`` gives a recorded number, and real parameters mean their fakes."""
 
-    def __init__(self, tape: Tape, fakes: Mapping[int, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        fakes: Mapping[int, torch.Tensor],
+        known: Mapping[int, tuple[StateNumber, float]],
+    ) -> None:
         super().__init__()
         self.tape = tape
         self.fakes = fakes
+        self.known = known
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is torch.Tensor.item:
-            return self.tape.item(args[0])
-        return func(*(self._fake(arg) for arg in args), **(kwargs or {}))
+            return self.tape.item(args[0], *self._read_from(args[0]))
+        return super().__torch_function__(func, types, tuple(map(self._fake, args)), kwargs)
+
+    def _read_from(self, tensor: torch.Tensor) -> tuple[StateNumber | None, float | None]:
+        """Return the state that a number is read from, with its value; None where it depends on more."""
+        value = self.tape.value(tensor)
+        calls: list[Call] = []
+        while value.node not in self.known:
+            node = next((node for node in reversed(self.tape.nodes) if node.id == value.node), None)
+            source = None if node is None else node.args[0]
+            if node is None or not node.op.pure or not isinstance(source, Value):
+                return None, None
+            rest = tuple(map(self._number, node.args[1:]))
+            if not all(isinstance(arg, int | float) for arg in (*rest, *dict(node.kwargs).values())):
+                return None, None
+            calls.append(cast(Call, (node.op.name, rest, node.kwargs)))
+            value = source
+        start, now = self.known[value.node]
+        number = replace(start, calls=tuple(reversed(calls)))
+        with _disable_current_modes():
+            return number, number.of(now)
+
+    def _number(self, arg: Arg) -> Arg:
+        """Return the number that a constant tensor holds; any other argument as it is."""
+        constant = self.tape.constants.get(arg.node) if isinstance(arg, Value) else None
+        if constant is None or not readable(constant):
+            return arg
+        with _disable_current_modes():
+            return float(constant)
 
     def _fake(self, arg: Any) -> Any:
         if isinstance(arg, torch.Tensor):
@@ -96,12 +139,14 @@ def shadow(optimizer: torch.optim.Optimizer, module: FakeModule, tape: Tape) -> 
     missing, undamped = missing_state(optimizer, module, tape)
     state: dict[torch.Tensor, dict[str, Any]] = {}
     tensors: dict[OptimizerState, torch.Tensor] = {}
+    numbers: dict[OptimizerState, tuple[StateNumber, float]] = {}
     for real in parameters_of(optimizer):
         held = optimizer.state.get(real, {})
         made = {m.source.key: m for m in missing if m.source.parameter == names[id(real)]}
         for key in dict.fromkeys((*held, *made)):
             fake = _state_tensor(optimizer, key, held.get(key), made.get(key), fakes[id(real)], tape)
             tensors[OptimizerState(names[id(real)], key)] = fake
+            numbers |= _number(optimizer, OptimizerState(names[id(real)], key), held.get(key), made.get(key))
             state.setdefault(fakes[id(real)], {})[key] = fake
     for source, fake in tensors.items():
         tape.add_input(fake, f"{source.parameter}.{source.key}", "optimizer")
@@ -110,7 +155,22 @@ def shadow(optimizer: torch.optim.Optimizer, module: FakeModule, tape: Tape) -> 
         _recorded(group, index, fakes, tape, rates) for index, group in enumerate(optimizer.param_groups)
     ]
     copy = copy_of(optimizer, groups, state)
-    return Shadow(copy, {id(fakes[i]): name for i, name in names.items()}, tensors, rates, missing, undamped)
+    of_fakes = {id(fakes[i]): name for i, name in names.items()}
+    return Shadow(copy, of_fakes, tensors, rates, missing, undamped, numbers)
+
+
+def _number(
+    optimizer: torch.optim.Optimizer, source: OptimizerState, held: object, made: Missing | None
+) -> Mapping[OptimizerState, tuple[StateNumber, float]]:
+    """Return what a state holds now, where it is one number that can be read."""
+    if isinstance(held, torch.Tensor) and readable(held):
+        with _disable_current_modes():
+            return {source: (StateNumber(source.parameter, source.key, 0.0, held.dtype), float(held))}
+    if made is None or made.shape or not made.dtype.is_floating_point:
+        return {}
+    start = made.value
+    now = number_of(start, optimizer) if isinstance(start, Hyperparameter) else start
+    return {source: (StateNumber(source.parameter, source.key, start, made.dtype), now)}
 
 
 def _check_flags(optimizer: torch.optim.Optimizer) -> None:

@@ -12,6 +12,8 @@ HOST_EXPRESSIONS: Mapping[str, str] = MappingProxyType(
         "host.pow": "{0} ** {1}",
         "host.neg": "-{0}",
         "host.abs": "abs({0})",
+        "host.max": "max({0}, {1})",
+        "host.min": "min({0}, {1})",
         "host.float": "float({0})",
         "aten._local_scalar_dense.default": "{0}.item()",
     }

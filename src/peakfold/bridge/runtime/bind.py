@@ -137,12 +137,13 @@ class Binder:
         return after < before or (now == 0 and count + 1 != scaler.get_growth_interval())
 
     def _start(self, missing: Missing) -> torch.Tensor:
+        value = missing.value
+        if isinstance(value, Hyperparameter):
+            value = cast(float, self._hyperparameter(value)([]))
         if missing.like:
             parameter = self._subject.model.get_parameter(missing.like).detach()
-            return torch.full_like(
-                parameter, missing.value, dtype=missing.dtype, memory_format=torch.preserve_format
-            )
-        return torch.full(missing.shape, missing.value, dtype=missing.dtype, device=missing.device)
+            return torch.full_like(parameter, value, dtype=missing.dtype, memory_format=torch.preserve_format)
+        return torch.full(missing.shape, value, dtype=missing.dtype, device=missing.device)
 
     def _fetch(self, source: Source, kind: object) -> Fetch:
         if isinstance(source, Parameter):

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture import binding
 from peakfold.bridge.capture.captured import Missing
+from peakfold.bridge.capture.truths import Place, StateNumber, Truth
 from peakfold.bridge.runtime.saved_guards import BatchTensor, Group, SavedGuards
 from peakfold.errors import CacheError
 from peakfold.plan.memory.layout import Held, Layout
@@ -38,6 +39,9 @@ _CLASSES: Mapping[str, type] = {
         Held,
         Layout,
         Trace,
+        Truth,
+        Place,
+        StateNumber,
         Request,
     )
 }

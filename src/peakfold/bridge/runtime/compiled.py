@@ -69,11 +69,12 @@ def compiled(
 
     Model, optimizer and batch are those of the capture.
     """
+    guard = captured.guards.optimizer
     return Compiled(
         captured.graph,
         captured.binding,
         captured.guards,
-        saved_guards(model, optimizer, batch),
+        saved_guards(model, optimizer, batch, () if guard is None else guard.truths),
         plan,
         source,
         captured.missing,

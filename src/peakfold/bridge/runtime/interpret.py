@@ -24,6 +24,8 @@ HOST: Mapping[str, Callable[..., Any]] = {
     "pow": operator.pow,
     "neg": operator.neg,
     "abs": operator.abs,
+    "max": max,
+    "min": min,
 }
 """What ``host.<name>`` computes, on Python numbers."""
 

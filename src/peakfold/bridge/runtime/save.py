@@ -26,7 +26,7 @@ from peakfold.errors import CacheError
 from peakfold.ir.text import print_graph, print_plan
 from peakfold.plan.fission.derive import Splitter
 
-FORMAT = 4
+FORMAT = 5
 """Grows when what a file holds changes."""
 
 PARTS = ("step.py", "plan.txt", "graph.txt", "binding.json", "constants.pt")

@@ -1,12 +1,13 @@
 """When a saved program holds: what can be checked without the code that it was captured from."""
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import flatten
+from peakfold.bridge.capture.optimizer_guards import constant_part
+from peakfold.bridge.capture.truths import Truth, broken_truth
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,12 @@ class Group:
     Attributes:
         parameters: names, in order.
         flags: the optimizer's own entries that decide what it computes: booleans, texts and None; of a
-            number, whether it is zero; of a tensor, that it is one. What a scheduler adds does not count.
+            number, whether it is zero; of a tensor, that it is one; of a tuple, what the program holds
+            of it as constants. What a scheduler adds does not count.
     """
 
     parameters: tuple[str, ...]
-    flags: tuple[tuple[str, bool | str | None], ...]
+    flags: tuple[tuple[str, object], ...]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class SavedGuards:
         groups: its parameter groups.
         gradients: names of the optimizer's parameters that have a ``.grad`` before the step, which its
             ``zero_grad`` leaves none of.
+        truths: tests that the optimizer made on its numbers.
     """
 
     batch: tuple[BatchTensor | object, ...]
@@ -62,6 +65,7 @@ class SavedGuards:
     optimizer: str
     groups: tuple[Group, ...]
     gradients: tuple[str, ...]
+    truths: tuple[Truth, ...] = ()
 
     def check(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
@@ -88,11 +92,16 @@ class SavedGuards:
             return "the optimizer's parameter groups, or flags in them, were changed"
         if _gradients(model, optimizer) != self.gradients:
             return "a gradient stands in .grad that did not before, or none does any more"
-        return None
+        if optimizer is None or not self.truths:
+            return None
+        return next(broken_truth(self.truths, optimizer, dict(model.named_parameters())), None)
 
 
 def saved_guards(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    batch: object,
+    truths: tuple[Truth, ...] = (),
 ) -> SavedGuards:
     """Return the guards of a program under what model, optimizer and batch are now."""
     flat = flatten(batch)
@@ -106,6 +115,7 @@ def saved_guards(
         _class(optimizer),
         groups,
         _gradients(model, optimizer),
+        truths,
     )
 
 
@@ -149,7 +159,7 @@ def _groups(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> 
         Group(
             tuple(names.get(parameter, "") for parameter in group["params"]),
             tuple(
-                (key, _flag(group[key]))
+                (key, _flag(key, group[key]))
                 for key in sorted(optimizer.defaults)
                 if _is_flag(group.get(key, ...))
             ),
@@ -159,11 +169,13 @@ def _groups(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> 
 
 
 def _is_flag(entry: object) -> bool:
-    return isinstance(entry, bool | int | float | str | torch.Tensor | None)
+    return isinstance(entry, bool | int | float | str | tuple | torch.Tensor | None)
 
 
-def _flag(entry: bool | float | str | torch.Tensor | None) -> bool | str | None:
+def _flag(key: str, entry: object) -> object:
+    if isinstance(entry, tuple):
+        return constant_part(key, entry)
     if isinstance(entry, torch.Tensor):
         return "a tensor"
     is_number = isinstance(entry, int | float) and not isinstance(entry, bool)
-    return entry == 0 if is_number else cast(bool | str | None, entry)
+    return entry == 0 if is_number else entry
