@@ -1,17 +1,17 @@
 """A program in one arena: what it allocates is recorded once, placed, and judged by what that takes."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from peakfold.bridge.capture.batches import arguments
-from peakfold.bridge.codegen.emit import emit
 from peakfold.bridge.runtime.arena import Recorder
 from peakfold.bridge.runtime.arena_native import native
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.step import Step
-from peakfold.errors import InfeasibleError, PlanError, UsageError
+from peakfold.errors import CaptureError, InfeasibleError, PlanError, UsageError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.held import held
@@ -21,6 +21,7 @@ from peakfold.plan.memory.joint import improve_order
 from peakfold.plan.memory.layout import Held, Layout, holding, lay_out, live_words, relaid
 from peakfold.plan.memory.lifetimes import predicted_nest, recorded
 from peakfold.plan.memory.trace import Trace
+from peakfold.plan.memory.ways import Choices, Events, every_way
 from peakfold.report.units import bytes_text
 
 NAMED = 5
@@ -29,12 +30,10 @@ SECONDS = 1.0
 MORE_SECONDS = 5.0
 
 
-def why_predicted(task: Task, runnable: bool, graph: Graph) -> str:
+def why_predicted(task: Task, runnable: bool) -> str:
     """Return why what a program allocates cannot be recorded, or nothing where it can."""
     if not runnable:
         return "the arena is planned from predicted allocations: nothing was run"
-    if any(node.bodies for node in graph.nodes):
-        return "the program runs without its arena: which side of a branch runs is known only then"
     if task.device != "cpu":
         return f"the program runs without its arena: there is no allocator of arenas for {task.device}"
     try:
@@ -80,8 +79,8 @@ def laid_out(
         seed: of the search for places.
     """
     trace = allocations(task, program) if run else predicted_nest(program.nest)
-    layout = best_layout(trace, capacity - sum(one.room for one in held), seed)
-    return replace(program, layout=holding(layout, held), in_arena=run)
+    layout = holding(best_layout(trace, capacity - sum(one.room for one in held), seed), held)
+    return program.running_in(layout) if run else replace(program, layout=layout)
 
 
 def best_layout(trace: Trace, capacity: int | None = None, seed: int = 0) -> Layout:
@@ -94,21 +93,20 @@ def best_layout(trace: Trace, capacity: int | None = None, seed: int = 0) -> Lay
 
 
 def allocations(task: Task, program: Program) -> Trace:
-    """Run a program on copies until it is steady, and return what it asks of the allocator."""
+    """Run a program on copies until it is steady, and return what it asks of the allocator.
+
+    Both sides of its branches run, whichever the batch leads to, and one pass of its loops.
+
+    Raises:
+        UsageError: a side that the batch does not lead to cannot run on it.
+        PlanError: two runs ask for other bytes.
+    """
     nest, copy = program.nest, task.clone()
-    source = emit(
-        nest.graph,
-        nest.schedule,
-        nest.timeline,
-        marks=True,
-        loops=nest.loops,
-        folder=program.folder,
-        bodies=nest.bodies,
-    )
+    forks = any(part.bodies for part in nest.nests())
     made = compiled(
         program.captured,
         program.plan,
-        source,
+        program.emitted(marks=True, told=forks),
         copy.model,
         copy.optimizer,
         copy.batch,
@@ -117,10 +115,37 @@ def allocations(task: Task, program: Program) -> Trace:
     recorder = Recorder()
     step = Step(copy.subject, replace(made, guards=made.portable), recorder=recorder)
     args, kwargs = arguments(copy.batch)
-    with torch.random.fork_rng(devices=[]):
-        for _ in range(WARMUP + 1):
+    beside = Counter[int]()
+
+    def record(choices: Choices) -> tuple[Events, Trace]:
+        nonlocal beside
+        recorder.choices = choices
+        step(*args, **kwargs)
+        beside |= Counter(recorder.beside)
+        return recorder.events, recorded(recorder.events, nest.graph, nest.schedule)
+
+    def steady() -> Trace:
+        for _ in range(WARMUP):
             step(*args, **kwargs)
-    return replace(recorded(recorder.events, nest.graph, nest.schedule), beside=recorder.beside)
+        return every_way(record) if forks else record({})[1]
+
+    with torch.random.fork_rng(devices=[]):
+        try:
+            return replace(steady(), beside=tuple(beside.elements()))
+        except (CaptureError, RuntimeError, IndexError) as error:
+            if not forks:
+                raise
+            raise _not_both(error) from error
+
+
+def _not_both(error: Exception) -> UsageError:
+    return UsageError(
+        stage="arena",
+        what="a side of a branch, or a pass of a loop, cannot run on this batch",
+        expected="sides that run on what the batch holds, so that what they allocate is known",
+        got=error.got if isinstance(error, CaptureError) else str(error).splitlines()[0],
+        hint="give the budget without arena:",
+    )
 
 
 def reordered(program: Program, capacity: int, seed: int = 0) -> Plan | None:
@@ -147,7 +172,7 @@ def served_below(task: Task, program: Program, bound: Layout) -> Program | None:
     """
     holds = held(task, program.captured) if bound.held else ()
     layout = relaid(bound, allocations(task, program), holds)
-    return None if layout is None else replace(program, layout=layout, in_arena=True)
+    return None if layout is None else program.running_in(layout)
 
 
 def restated(error: InfeasibleError, capacity: int, resident: int) -> InfeasibleError:

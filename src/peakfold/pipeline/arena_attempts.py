@@ -24,7 +24,7 @@ def try_in_arena(run: Run, facts: Facts, bounds: Bounds) -> Tried:
     Raises:
         InfeasibleError: none was found.
     """
-    why = arena.why_predicted(run.task, run.runnable, facts.captured.graph)
+    why = arena.why_predicted(run.task, run.runnable)
     run.note(*([why] if why else []))
     attempts = _Attempts(run, facts, not why)
     if run.asked.plan is not None:

@@ -266,7 +266,7 @@ def _served_below(run: Run, program: Program, task: Task) -> Compiled | None:
     found = arena.served_below(task, small, program.layout)
     if found is None:
         return None
-    parts = (captured, plan, small.source, task.model, task.optimizer, task.batch)
+    parts = (captured, plan, found.source, task.model, task.optimizer, task.batch)
     return compiled(*parts, inference=task.loss_fn is None, layout=found.layout)
 
 

@@ -1,7 +1,7 @@
 """From a captured program to a planned and emitted one: the stages that run nothing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from peakfold.bridge.capture import Captured
@@ -32,6 +32,7 @@ class Program:
         folder: where what is offloaded waits in a file; None for memory of the host.
         layout: where its allocations lie in one arena; None where none was asked for.
         in_arena: it runs there; else the layout is a prediction.
+        header: figures for the head of the file.
     """
 
     captured: Captured
@@ -44,6 +45,29 @@ class Program:
     folder: Path | None = None
     layout: Layout | None = None
     in_arena: bool = False
+    header: Header = field(default_factory=Header)
+
+    def running_in(self, layout: Layout) -> "Program":
+        """Return it in an arena; one with control flow says there which way it goes."""
+        source = self.source
+        if any(part.bodies for part in self.nest.nests()):
+            source = self.emitted(told=True)
+        return replace(self, layout=layout, in_arena=True, source=source)
+
+    def emitted(self, *, marks: bool = False, told: bool = False) -> str:
+        """Return its file, as `emit` writes it."""
+        nest = self.nest
+        return emit(
+            nest.graph,
+            nest.schedule,
+            nest.timeline,
+            self.header,
+            marks=marks,
+            loops=nest.loops,
+            folder=self.folder,
+            bodies=nest.bodies,
+            told=told,
+        )
 
     @property
     def peak(self) -> int:
@@ -97,13 +121,5 @@ def emit_plan(
         predicted_seconds=nest.timeline.seconds,
         versions=versions or {},
     )
-    source = emit(
-        nest.graph,
-        nest.schedule,
-        nest.timeline,
-        header,
-        loops=nest.loops,
-        folder=folder,
-        bodies=nest.bodies,
-    )
-    return Program(captured, costs, plan, nest.schedule, nest.timeline, source, nest, folder)
+    made = Program(captured, costs, plan, nest.schedule, nest.timeline, "", nest, folder, header=header)
+    return replace(made, source=made.emitted())

@@ -12,6 +12,24 @@ from peakfold.plan.fission.program import Nest
 
 CLONE = "aten.clone.default"
 
+TOLD = (
+    "",
+    "",
+    "def holds(fork, value):",
+    '    """Say which side of a branch runs; an arena is told, or one that records all sides decides."""',
+    "    return bool(value)",
+    "",
+    "",
+    "def goes_on(fork, value):",
+    '    """Say whether there is another pass of a loop; as of `holds`."""',
+    "    return bool(value)",
+    "",
+    "",
+    "def over(fork):",
+    '    """Say that a branch or loop is over."""',
+)
+"""Lines of the functions that a program calls which says which way it goes."""
+
 WriteBody = Callable[[Frame, Nest], Iterator[str]]
 """Yields the lines of a graph, as those of a step."""
 
@@ -28,13 +46,16 @@ def _branch(frame: Frame, node: Node, step: Compute, write: WriteBody) -> Iterat
     live, test = frame.live, frame.read(predicate)
     given = [frame.read(value) for value in operands(node)]
     names = frame.define(node, step.run)
+    fork = None if frame.forks is None else next(frame.forks)
+    asked = test if fork is None else f"holds({fork}, {test})"
     for nest, words, suffix in zip(
-        frame.bodies[node.id], (f"if {test}:", "else:"), ("_then", "_else"), strict=True
+        frame.bodies[node.id], (f"if {asked}:", "else:"), ("_then", "_else"), strict=True
     ):
         yield f"{INDENT}{words}"
         inside = _inside(frame, nest, given, suffix)
         inside.live = live
         yield from map(indented, _returning(inside, nest, names, write))
+    yield from _over(fork)
 
 
 def _while(frame: Frame, node: Node, step: Compute, write: WriteBody) -> Iterator[str]:
@@ -49,12 +70,19 @@ def _while(frame: Frame, node: Node, step: Compute, write: WriteBody) -> Iterato
     inputs = [*names, *given[len(names) :]]
     test, body = frame.bodies[node.id]
     again = frame.namer.fresh("again")
+    fork = None if frame.forks is None else next(frame.forks)
     yield f"{INDENT}while True:"
     asking = _inside(frame, test, inputs, "_test")
-    yield from map(indented, _asking(asking, test, again, write))
+    yield from map(indented, _asking(asking, test, again, fork, write))
     yield f"{INDENT}{INDENT}if not {again}:"
     yield f"{INDENT}{INDENT}{INDENT}break"
     yield from map(indented, write(_inside(frame, body, inputs, "_pass"), body))
+    yield from _over(fork)
+
+
+def _over(fork: int | None) -> Iterator[str]:
+    if fork is not None:
+        yield f"{INDENT}over({fork})"
 
 
 def _inside(frame: Frame, nest: Nest, given: list[str], suffix: str) -> Frame:
@@ -77,9 +105,10 @@ def _returning(inside: Frame, nest: Nest, names: list[str], write: WriteBody) ->
     yield from deletion([own for own in ended if own not in names])
 
 
-def _asking(inside: Frame, nest: Nest, again: str, write: WriteBody) -> Iterator[str]:
+def _asking(inside: Frame, nest: Nest, again: str, fork: int | None, write: WriteBody) -> Iterator[str]:
     """Yield the lines of a question, which leave its answer as a truth value."""
     yield from write(inside, nest)
     (answer,) = (out.value for out in nest.graph.outputs)
-    yield f"{INDENT}{again} = bool({inside.read(answer)})"
+    value = inside.read(answer)
+    yield f"{INDENT}{again} = " + (f"bool({value})" if fork is None else f"goes_on({fork}, {value})")
     yield from deletion(inside.leave(answer))

@@ -7,11 +7,11 @@ updated in place.
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import chain, groupby
+from itertools import chain, count, groupby
 from pathlib import Path
 
 from peakfold.bridge.codegen import operators
-from peakfold.bridge.codegen.control import CLONE, control_lines
+from peakfold.bridge.codegen.control import CLONE, TOLD, control_lines
 from peakfold.bridge.codegen.frame import Frame
 from peakfold.bridge.codegen.header import Header, docstring
 from peakfold.bridge.codegen.host import HOST_EXPRESSIONS, host_expression
@@ -58,6 +58,7 @@ def emit(
     loops: Mapping[int, Repeat] | None = None,
     folder: Path | None = None,
     bodies: Mapping[int, tuple[Nest, ...]] | None = None,
+    told: bool = False,
 ) -> str:
     """Return the source of a file that runs a schedule.
 
@@ -71,6 +72,7 @@ def emit(
             that live there can be measured.
         folder: where what is offloaded waits in a file; None for memory of the host.
         bodies: the planned graphs of the control flow, by id of the node; without it each is planned here.
+        told: have functions of the file called with the way that each branch and loop goes.
 
     Raises:
         PlanError: the schedule reads or frees what does not live, or has a step that is not supported.
@@ -80,6 +82,7 @@ def emit(
     functions = operator_names(_operators(graph, schedule, loops or {}, bodies))
     namer = Namer(graph, functions.values())
     frame = Frame(graph, namer, functions, loops or {}, bodies=bodies)
+    frame.forks = count() if told and bodies else None
     streams = Streams(graph, schedule, namer)
     transfers = Transfers(graph, schedule, frame, folder)
     packings = Packings(graph, schedule, frame)
@@ -106,6 +109,7 @@ def emit(
             *(place_lines(functions[PLACE]) if PLACE in frame.used else ()),
             *(REDRAW if streams.needs_redraw else ()),
             *packings.definitions(),
+            *(TOLD if frame.forks is not None else ()),
             *transfers.definitions(),
             *transfers.entry(marks),
             "",

@@ -32,6 +32,7 @@ class Frame:
         read_inputs: ids of the inputs that it reads.
         move: writes the moves to the host and back; None where there are none.
         is_nested: whether it is of a loop's body.
+        forks: numbers for branches and loops, where the program says which way it goes; else None.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Frame:
         self.namer = namer
         self.move: Callable[[Step], Iterator[str]] | None = None
         self.is_nested = given is not None
+        self.forks: Iterator[int] | None = None
         self._functions = functions
         self._names = _input_names(graph, namer) if given is None else _as_values(given)
         self._storages: dict[Buffer, _Storage] = {}
@@ -61,7 +63,7 @@ class Frame:
         """Return the frame of a graph that runs inside of this one; its inputs are expressions here."""
         namer = self.namer.nested(nest.graph, suffix)
         found = Frame(nest.graph, namer, self._functions, nest.loops, given, nest.bodies)
-        found.used, found.live = self.used, self.live
+        found.used, found.live, found.forks = self.used, self.live, self.forks
         return found
 
     def function(self, operator: str) -> str:

@@ -11,6 +11,7 @@ RESERVED = frozenset(
     (
         *("torch", "math", "step", "tensors", "scalars", "mark", "redraw", "rng", "now"),
         *("host", "run", "flat", "pack_bits", "unpack_bits"),
+        *("holds", "goes_on", "over"),
     )
 )
 

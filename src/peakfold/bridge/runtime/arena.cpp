@@ -120,7 +120,7 @@ void release(Memory* memory) {
   if (unused) destroy(memory);
 }
 
-enum Kind : int64_t { ALLOCATE = 0, FREE = 1, MARK = 2 };
+enum Kind : int64_t { ALLOCATE = 0, FREE = 1, MARK = 2, TURN = 3 };
 
 // Blocks of one size that other threads had during a recording.
 struct Beside {
@@ -443,6 +443,18 @@ void* arena_record_begin() {
 
 void arena_mark() {
   if (recording) recording->events.insert(recording->events.end(), {MARK, 0});
+}
+
+// Note the way of a branch or loop.
+void arena_note(int64_t way) {
+  if (recording) recording->events.insert(recording->events.end(), {TURN, way});
+}
+
+// Go on with another planned request: a branch or loop goes this way.
+void arena_turn(int64_t cursor) {
+  if (!running) return;
+  running->cursor = static_cast<size_t>(cursor);
+  running->lost = false;
 }
 
 // End a recording; returns how many pairs there are.

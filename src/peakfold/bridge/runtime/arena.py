@@ -16,6 +16,7 @@ import torch
 from peakfold.bridge.runtime.arena_native import Native, native
 from peakfold.errors import UsageError
 from peakfold.plan.memory.layout import Held, Layout
+from peakfold.plan.memory.ways import FIRST, OVER, SECOND, Choices, turn
 
 NAMED = 32
 NUMBERS = 9
@@ -106,6 +107,24 @@ class Arena:
         self._handle = _plan(library, layout, self.memory, self.kept, self.kept_start)
         self._finalizer = weakref.finalize(self, library.plan_release, self._handle)
         self._finalizer.atexit = False
+        ways = layout.trace.ways
+        self._turns = {} if ways is None else {fork: after for fork, *after in ways.turns}
+
+    def holds(self, fork: int, value: object) -> bool:
+        """Say which side of a branch runs: its requests come next."""
+        return self.goes_on(fork, value)
+
+    def goes_on(self, fork: int, value: object) -> bool:
+        """Say whether there is another pass of a loop: its requests come next."""
+        first, second, _ = self._turns[fork]
+        way = bool(value)
+        native().turn(first if way else second)
+        return way
+
+    def over(self, fork: int) -> None:
+        """Say that a branch or loop is over."""
+        *_, after = self._turns[fork]
+        native().turn(after)
 
     @property
     def memories(self) -> tuple[Memory, ...]:
@@ -165,15 +184,37 @@ class Recorder:
     Attributes:
         events: pairs of the last run, as `peakfold.plan.memory.lifetimes.recorded` reads them.
         beside: sizes of the blocks that other threads may have at once meanwhile.
+        choices: whether the first side of a branch runs in the next run; that of others does.
     """
 
     def __init__(self) -> None:
         self.events: list[tuple[int, int]] = []
         self.beside: tuple[int, ...] = ()
+        self.choices: Choices = {}
+        self._passed: set[int] = set()
+
+    def holds(self, fork: int, value: object) -> bool:
+        """Decide which side of a branch runs, whatever the value."""
+        return self._noted(fork, self.choices.get(fork, True))
+
+    def goes_on(self, fork: int, value: object) -> bool:
+        """Have a loop make one pass, whatever the value."""
+        first = fork not in self._passed
+        self._passed ^= {fork}
+        return self._noted(fork, first)
+
+    def over(self, fork: int) -> None:
+        """Note that a branch or loop is over."""
+        native().note(turn(fork, OVER)[1])
+
+    def _noted(self, fork: int, way: bool) -> bool:
+        native().note(turn(fork, FIRST if way else SECOND)[1])
+        return way
 
     def run(self, step: Callable[[Callable[[], None]], Results]) -> Results:
         """Run a step, which is given the function that marks the end of a part of it."""
         library = native()
+        self._passed.clear()
         handle = library.record_begin()
         try:
             return step(library.mark)
@@ -245,13 +286,14 @@ def _beside(library: Native, recording: int) -> Iterator[int]:
 
 
 def _plan(library: Native, layout: Layout, memory: Memory, kept: Memory, start: int) -> int:
-    requests = layout.trace.requests
+    calls = layout.trace.calls
+    requests = [layout.trace.requests[i] for i in calls]
     count = len(requests)
     sizes = (ctypes.c_int64 * count)(*(request.size for request in requests))
     outlives = (ctypes.c_int8 * count)(*(request.dies is None for request in requests))
     places = (
         offset - start if request.dies is None else offset
-        for offset, request in zip(layout.offsets, requests, strict=True)
+        for offset, request in zip((layout.offsets[i] for i in calls), requests, strict=True)
     )
     offsets = (ctypes.c_int64 * count)(*places)
     plan = int(library.plan(memory.handle, kept.handle, count, sizes, offsets, outlives, start))
@@ -261,6 +303,6 @@ def _plan(library: Native, layout: Layout, memory: Memory, kept: Memory, start: 
 
 
 def _words(layout: Layout, place: int, size: int) -> str:
-    requests = layout.trace.requests
+    requests = [layout.trace.requests[i] for i in layout.trace.calls]
     at = f"before {requests[place].name}" if place < len(requests) else "after the last planned one"
     return f"{size} bytes {at}"

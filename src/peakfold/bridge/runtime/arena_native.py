@@ -43,6 +43,8 @@ class Native:
         self.unmatched = _function(library.arena_unmatched, integer, handle, numbers, integer)
         self.record_begin = _function(library.arena_record_begin, handle)
         self.mark = _function(library.arena_mark, None)
+        self.note = _function(library.arena_note, None, integer)
+        self.turn = _function(library.arena_turn, None, integer)
         self.record_end = _function(library.arena_record_end, integer, handle)
         self.record_beside = _function(library.arena_record_beside, integer, handle, numbers, integer)
         self.record_take = _function(library.arena_record_take, None, handle, numbers)

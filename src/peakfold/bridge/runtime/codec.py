@@ -17,7 +17,7 @@ from peakfold.bridge.capture.truths import Place, StateNumber, Truth
 from peakfold.bridge.runtime.saved_guards import BatchTensor, Group, SavedGuards
 from peakfold.errors import CacheError
 from peakfold.plan.memory.layout import Held, Layout
-from peakfold.plan.memory.trace import Request, Trace
+from peakfold.plan.memory.trace import Request, Trace, Ways
 
 _CLASSES: Mapping[str, type] = {
     known.__name__: known
@@ -43,6 +43,7 @@ _CLASSES: Mapping[str, type] = {
         Place,
         StateNumber,
         Request,
+        Ways,
     )
 }
 

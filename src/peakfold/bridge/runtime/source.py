@@ -3,6 +3,8 @@
 import linecache
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from inspect import unwrap
+from typing import Protocol
 
 import torch
 
@@ -57,6 +59,26 @@ def failing_line(error: BaseException) -> str:
             line = linecache.getline(name, trace.tb_lineno)
         trace = trace.tb_next
     return line.split("  #")[0].strip()
+
+
+class Told(Protocol):
+    """What a program says to which way its branches and loops go; it may decide otherwise."""
+
+    def holds(self, fork: int, value: object) -> bool:
+        """Return which side of a branch runs."""
+
+    def goes_on(self, fork: int, value: object) -> bool:
+        """Return whether there is another pass of a loop."""
+
+    def over(self, fork: int) -> None:
+        """Note that a branch or loop is over."""
+
+
+def tell(program: Program, told: Told) -> None:
+    """Have a program say which way it goes; one whose file has no such functions says nothing."""
+    names = getattr(unwrap(program), "__globals__", {})
+    if "goes_on" in names:
+        names.update(holds=told.holds, goes_on=told.goes_on, over=told.over)
 
 
 def host_error(program: Program) -> type[HostError]:

@@ -18,7 +18,7 @@ from peakfold.bridge.runtime.held import Copies, Holder
 from peakfold.bridge.runtime.lent import as_tensors
 from peakfold.bridge.runtime.offload import HostError
 from peakfold.bridge.runtime.save import save
-from peakfold.bridge.runtime.source import failing_line, host_error, load_source
+from peakfold.bridge.runtime.source import failing_line, host_error, load_source, tell
 from peakfold.errors import CacheError, CaptureError, UsageError
 from peakfold.ir.plan import Plan
 
@@ -195,10 +195,12 @@ class _Program:
         recorder: Recorder | None = None,
     ) -> None:
         self.compiled = compiled
+        self._function = load_source(compiled.source)
         self.move_to(home, holder)
         self._recorder = recorder
+        if recorder is not None:
+            tell(self._function, recorder)
         self._subject = subject
-        self._function = load_source(compiled.source)
         self._host_error = host_error(self._function)
         self._binder = Binder(compiled, subject)
         self._has_run = False
@@ -213,6 +215,7 @@ class _Program:
         self._holder = holder
         if self.arena is not None:
             holder.take(self.arena.layout, self.arena)
+            tell(self._function, self.arena)
 
     def placed(self, leaves: list[object]) -> list[object]:
         """Return the leaves of a batch, copied to their places in the arena where they have one."""

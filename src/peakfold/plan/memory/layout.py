@@ -143,6 +143,8 @@ def relaid(layout: Layout, trace: Trace, held: Sequence[Held] = ()) -> Layout | 
         held: what the smaller one holds.
     """
     trace = replace(trace, beside=layout.trace.beside)
+    if _turns(trace) != _turns(layout.trace):
+        return None
     rooms = {one.name: one for one in layout.held}
     if any(one.name not in rooms or one.room > rooms[one.name].room for one in held):
         return None
@@ -211,9 +213,15 @@ def _layout(trace: Trace, placement: Placement) -> Layout:
         offsets[i] = top
         top += trace.requests[i].room
     bound = placement.lower_bound + trace.beside_bytes + trace.kept_bytes
+    if trace.ways is not None:
+        bound = trace.lower_bound  # what is placed is more than any way needs
     every = tuple(offsets[i] for i in range(len(trace.requests)))
     seconds = placement.seconds
     return Layout(trace, every, passing, top, bound, placement.status, seconds, beside=tuple(beside))
+
+
+def _turns(trace: Trace) -> tuple[object, ...]:
+    return () if trace.ways is None else (trace.ways.calls, trace.ways.turns)
 
 
 def _keys(requests: Iterable[Request]) -> list[tuple[int, int]]:

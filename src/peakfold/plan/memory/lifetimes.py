@@ -16,12 +16,10 @@ from peakfold.ir.plan import Buffer, Compute, Free, Loop, Prefetch, Schedule, St
 from peakfold.ir.types import TensorType
 from peakfold.plan.fission.program import Nest
 from peakfold.plan.memory.trace import Request, Trace
+from peakfold.plan.memory.ways import ALLOCATE, FREE, MARK
 from peakfold.plan.schedule.simulate import simulate
 from peakfold.plan.schedule.tape import FOREVER, Span
 from peakfold.plan.schedule.timeline import Timeline, kinds
-
-ALLOCATE, FREE, MARK = range(3)
-"""What an allocator saw: so many bytes asked for, the request of an index given back, the end of a step."""
 
 SCRATCH, SCRATCH_OF = "workspace", "scratch of "
 
@@ -121,7 +119,7 @@ def recorded(events: Sequence[tuple[int, int]], graph: Graph, schedule: Schedule
         graph: what was run.
         schedule: how; a mark ends each of its steps.
     """
-    raw = list(_requests(events))
+    raw = list(requests_of(events))
     steps = schedule.steps
     named = _Names(graph, steps)
     requests = tuple(named.of(request) for request in raw)
@@ -203,7 +201,8 @@ def _workspace(graph: Graph, line: Timeline) -> Iterator[Request]:
             yield Request(nbytes, row, row + 1, row, name, until=row)
 
 
-def _requests(events: Sequence[tuple[int, int]]) -> Iterator[Request]:
+def requests_of(events: Sequence[tuple[int, int]]) -> Iterator[Request]:
+    """Yield what an allocator was asked for, by the places in the events; events as of `recorded`."""
     rows = list(accumulate((kind == MARK for kind, _ in events), initial=0))
     dies = {index: at for at, (kind, index) in enumerate(events) if kind == FREE}
     born = [(at, number) for at, (kind, number) in enumerate(events) if kind == ALLOCATE]
@@ -231,6 +230,9 @@ class _Names:
             return replace(
                 request, name="the end of the step" if step is None else step_name(self.graph, step)
             )
+        node = self.graph.node[step.run.node]
+        if node.bodies and request.until == request.row:
+            return replace(request, name=f"{SCRATCH_OF}{node.name}")
         left = self._left.setdefault(request.row, Counter(self._made(step)))
         for value in left:
             fits = self.graph.nbytes(value) == request.size
@@ -238,7 +240,7 @@ class _Names:
                 left[value] -= 1
                 name = self.graph.name_of(value) + (" (again)" if step.run.k else "")
                 return replace(request, name=name, kind=KINDS[self._kinds[value]])
-        return replace(request, name=f"{SCRATCH_OF}{self.graph.node[step.run.node].name}")
+        return replace(request, name=f"{SCRATCH_OF}{node.name}")
 
     def _made(self, step: Compute) -> Iterator[Value]:
         node = self.graph.node[step.run.node]

@@ -39,6 +39,22 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Ways:
+    """In which order requests are made, where control flow decides it.
+
+    Attributes:
+        calls: the request of each allocation, by index; both sides of a branch stand one after the other.
+        turns: of each branch or loop its number, and the allocations before its first section, before its
+            second one, and before what follows it.
+        least: bytes that some way needs at once.
+    """
+
+    calls: tuple[int, ...]
+    turns: tuple[tuple[int, int, int, int], ...]
+    least: int
+
+
+@dataclass(frozen=True)
 class Trace:
     """Every allocation of one run of a program, in order. Storages that are taken over are one request.
 
@@ -47,17 +63,24 @@ class Trace:
         steps: names of the steps of the program.
         length: one after the last time.
         beside: sizes of blocks that other threads may have at any time meanwhile.
+        ways: the order of the requests; None where they are made as they stand here.
     """
 
     requests: tuple[Request, ...]
     steps: tuple[str, ...] = ()
     length: int = 0
     beside: tuple[int, ...] = ()
+    ways: Ways | None = None
 
     @property
     def beside_bytes(self) -> int:
         """Bytes for blocks of other threads."""
         return sum(aligned(size) for size in self.beside)
+
+    @property
+    def calls(self) -> tuple[int, ...]:
+        """The request of each allocation, by index, in the order of the program."""
+        return tuple(range(len(self.requests))) if self.ways is None else self.ways.calls
 
     @cached_property
     def passing(self) -> tuple[int, ...]:
@@ -77,6 +100,8 @@ class Trace:
     @cached_property
     def lower_bound(self) -> int:
         """Bytes that no arena is smaller than: the most that lives at once, what is kept, other threads."""
+        if self.ways is not None:
+            return self.ways.least + self.beside_bytes
         live = most = 0
         for _, change in self._changes():
             live += change
