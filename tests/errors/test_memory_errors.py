@@ -12,8 +12,8 @@ from peakfold.plan.memory import Buffer, Problem, check_placement, plan, read_pr
 
 HEADER = "id,lower,upper,size\n"
 BAD = [
-    ("", "the problem is empty", ""),
-    (HEADER, "the problem is empty", ""),
+    ("", "the problem is empty", "row 1"),
+    (HEADER, "the problem is empty", "row 1"),
     ("a,0,1,5\n", "no column id, lower, upper, size", "row 1"),
     ("id,lower,size\na,0,5\n", "no column upper", "row 1"),
     ("id,lower,lower,upper,size\na,0,0,1,5\n", "the column lower is there twice", "row 1"),
@@ -27,7 +27,7 @@ BAD = [
     (HEADER + "a,3,2,5\n", "the lifetime is empty", "row 2, column upper"),
     (
         HEADER + "a,0,1,5\nb,0,1,5\na,1,2,5\n",
-        "the id 'a' is used twice, first by buffer 0",
+        "the id 'a' is used twice, first by row 2",
         "row 4, column id",
     ),
     (HEADER + ",0,1,5\n", "the id is missing", "row 2, column id"),
@@ -73,6 +73,7 @@ def test_a_bad_problem_is_refused_with_its_row(content, what, where, tmp_path, c
     assert where in message.splitlines()[1]
     assert "expected: " in message
     assert "got: " in message
+    assert "next: " in message
     assert not (tmp_path / "s.csv").exists()
 
 
@@ -109,6 +110,7 @@ def test_a_capacity_that_no_arena_can_have(capacity, what, where, tmp_path, caps
     assert f"{what}: proved" in message
     assert where in message
     assert "best arena 13 bytes; lower bound 13 bytes" in message
+    assert "next: raise --capacity to 13, for which there is a placement" in message
     found = json.loads(figures.read_text())
     assert (found["arena"], found["lower_bound"], found["status"]) == (13, 13, "infeasible")
     assert not (tmp_path / "s.csv").exists()
@@ -140,7 +142,9 @@ def test_options_out_of_range(option, value, tmp_path, capsys):
     file = tmp_path / "p.csv"
     file.write_text(HEADER + "a,0,1,5\n")
     assert run("plan", file, option, value) == 2
-    assert f"at: {option}" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert f"at: {option}" in message
+    assert "next: " in message
 
 
 TWO = Problem((Buffer("a", 0, 2, 5), Buffer("b", 1, 3, 8)))
@@ -176,6 +180,7 @@ def test_a_wrong_solution_is_named(rows, what, where, tmp_path, capsys):
     assert run("check", problem, solution) == 2
     message = capsys.readouterr().err
     assert f"check: {what}\n  at: {where}" in message
+    assert all(label in message for label in ("expected: ", "got: ", "next: "))
 
 
 def test_a_solution_without_offsets(tmp_path, capsys):

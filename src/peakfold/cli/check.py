@@ -97,7 +97,10 @@ def check_program(text: str, file: Path) -> str:
 def _required(solution: Path | None) -> Path:
     if solution is None:
         raise UsageError(
-            stage="check", what="the solution is missing", expected="check PROBLEM.csv SOLUTION.csv"
+            stage="check",
+            what="the solution is missing",
+            expected="check PROBLEM.csv SOLUTION.csv",
+            hint="make one with peakfold plan PROBLEM.csv -o SOLUTION.csv",
         )
     return solution
 

@@ -72,13 +72,15 @@ def check_solution(problem: Path, solution: Path, json: str | None) -> None:
 
 def _check_options(capacity: int | None, time_budget: float) -> None:
     if capacity is not None and capacity <= 0:
-        raise _usage("the capacity is not positive", "--capacity", "bytes, 1 or more", str(capacity))
+        hint = "leave --capacity out for the least"
+        raise _usage("the capacity is not positive", "--capacity", "bytes, 1 or more", str(capacity), hint)
     if not 0 < time_budget < float("inf"):
-        raise _usage("the time budget is no positive number", "--time-budget", "seconds", str(time_budget))
+        what, hint = "the time budget is no positive number", "write --time-budget 10"
+        raise _usage(what, "--time-budget", "seconds", str(time_budget), hint)
 
 
-def _usage(what: str, where: str, expected: str, got: str) -> UsageError:
-    return UsageError(stage="memory", what=what, where=where, expected=expected, got=got)
+def _usage(what: str, where: str, expected: str, got: str, hint: str) -> UsageError:
+    return UsageError(stage="memory", what=what, where=where, expected=expected, got=got, hint=hint)
 
 
 def _figures(placement: "Placement") -> dict[str, int | float | str]:
@@ -100,11 +102,15 @@ def _too_small(placement: "Placement", capacity: int | None) -> InfeasibleError:
         else f"no placement within the capacity was found in {spent}; one may exist",
         expected=f"{capacity} bytes or less",
         got=f"best arena {placement.arena} bytes; lower bound {placement.lower_bound} bytes",
-        hint="raise --capacity" if proved else "raise --time-budget or --capacity",
+        hint=_larger(placement) if proved else f"raise --time-budget, or {_larger(placement)}",
     )
     error.lowest_peak_bytes = placement.arena
     error.lower_bound_bytes = placement.lower_bound
     return error
+
+
+def _larger(best: "Placement") -> str:
+    return f"raise --capacity to {best.arena}, for which there is a placement"
 
 
 def _proved(error: InfeasibleError, free: "Placement") -> InfeasibleError:
@@ -115,7 +121,7 @@ def _proved(error: InfeasibleError, free: "Placement") -> InfeasibleError:
         where=error.where,
         expected=error.expected,
         got=f"{error.got}; best arena {free.arena} bytes; lower bound {free.lower_bound} bytes",
-        hint="raise --capacity",
+        hint=_larger(free),
     )
     found.lowest_peak_bytes = free.arena
     found.lower_bound_bytes = free.lower_bound

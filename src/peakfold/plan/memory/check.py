@@ -10,6 +10,8 @@ from dataclasses import replace
 from peakfold.errors import PlanError
 from peakfold.plan.memory.problem import Buffer, Problem
 
+AGAIN = "plan the problem again: peakfold plan PROBLEM.csv -o SOLUTION.csv"
+
 
 def check_placement(solution: Problem, arena: int | None = None) -> int:
     """Check that a solution is one.
@@ -102,8 +104,9 @@ def _overlap(a: Buffer, b: Buffer) -> None:
 
 
 def _foreign(where: str, expected: str, got: str) -> PlanError:
-    return _illegal("the solution is for another problem", where, expected, got)
+    hint = "give both of one problem: peakfold plan PROBLEM.csv -o SOLUTION.csv"
+    return _illegal("the solution is for another problem", where, expected, got, hint)
 
 
-def _illegal(what: str, where: str, expected: str, got: str = "") -> PlanError:
-    return PlanError(stage="check", what=what, where=where, expected=expected, got=got)
+def _illegal(what: str, where: str, expected: str, got: str, hint: str = AGAIN) -> PlanError:
+    return PlanError(stage="check", what=what, where=where, expected=expected, got=got, hint=hint)

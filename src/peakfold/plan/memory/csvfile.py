@@ -12,6 +12,9 @@ from peakfold.plan.memory.problem import Buffer, Problem, find_fault
 REQUIRED = ("id", "lower", "upper", "size")
 OPTIONAL = ("alignment", "offset")
 FORMAT = "id,lower,upper,size[,alignment][,offset]"
+TEXT = "save it as text in UTF-8, with commas between the columns"
+HEADER = "name the columns in the first row"
+AS_HEADER = "write one value for each column of the header"
 
 
 def read_problem(path: str | Path) -> Problem:
@@ -28,15 +31,19 @@ def read_problem(path: str | Path) -> Problem:
     """
     lines = _lines(path)
     if not lines:
-        raise _wrong("the problem is empty", str(path), f"a header, {FORMAT}, and a buffer a row", "no rows")
+        expected = f"a header, {FORMAT}, and a buffer a row"
+        raise _wrong("the problem is empty", f"{path}, row 1", expected, "no rows", "write one buffer a row")
     header, *rows = lines
     columns = _columns(path, header)
     buffers = [_buffer(path, line, row, columns, len(header[1])) for line, row in rows]
     fault = find_fault(buffers)
     if fault is None:
         return Problem(tuple(buffers))
-    where = f"{path}, row {rows[fault.index][0]}, column {fault.column}" if buffers else str(path)
-    raise _wrong(fault.what, where, fault.expected, fault.got)
+    row = (
+        f"row {rows[fault.index][0]}, column {fault.column}" if buffers else f"row {header[0]}, the last one"
+    )
+    where = f"{path}, {row}"
+    raise _wrong(fault.what, where, fault.expected, fault.got, fault.hint)
 
 
 def read_solution(path: str | Path) -> Problem:
@@ -73,7 +80,8 @@ def write_solution(path: str | Path, problem: Problem, offsets: Iterable[int]) -
         aside.replace(path)
     except OSError as error:
         aside.unlink(missing_ok=True)
-        raise _wrong("the solution cannot be written", str(path), "", error.strerror or str(error)) from error
+        got, hint = error.strerror or str(error), "name a file in a folder that exists and can be written"
+        raise _wrong("the solution cannot be written", str(path), "a CSV file", got, hint) from error
 
 
 def _lines(path: str | Path) -> list[tuple[int, list[str]]]:
@@ -82,15 +90,16 @@ def _lines(path: str | Path) -> list[tuple[int, list[str]]]:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         got = error.strerror or str(error)
-        raise _wrong("the problem cannot be read", str(path), "a CSV file", got) from error
+        hint = "name a file that exists and can be read"
+        raise _wrong("the problem cannot be read", str(path), "a CSV file", got, hint) from error
     except UnicodeDecodeError as error:
         row = error.object.count(b"\n", 0, error.start) + 1
-        raise _wrong("this is not CSV", f"{path}, row {row}", FORMAT, str(error)) from error
+        raise _wrong("this is not CSV", f"{path}, row {row}", FORMAT, str(error), TEXT) from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     except csv.Error as error:
-        raise _wrong("this is not CSV", f"{path}, row {reader.line_num}", FORMAT, str(error)) from error
+        raise _wrong("this is not CSV", f"{path}, row {reader.line_num}", FORMAT, str(error), TEXT) from error
 
 
 def _columns(path: str | Path, header: tuple[int, list[str]]) -> dict[str, int]:
@@ -98,11 +107,11 @@ def _columns(path: str | Path, header: tuple[int, list[str]]) -> dict[str, int]:
     where = f"{path}, row {header[0]}"
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        raise _wrong(f"no column {', '.join(missing)}", where, FORMAT, ",".join(header[1]))
+        raise _wrong(f"no column {', '.join(missing)}", where, FORMAT, ",".join(header[1]), HEADER)
     known = (*REQUIRED, *OPTIONAL)
     for place, name in enumerate(names):
         if name in known and name in names[:place]:
-            raise _wrong(f"the column {name} is there twice", where, FORMAT, ",".join(header[1]))
+            raise _wrong(f"the column {name} is there twice", where, FORMAT, ",".join(header[1]), HEADER)
     return {name: names.index(name) for name in known if name in names}
 
 
@@ -110,12 +119,13 @@ def _buffer(path: str | Path, line: int, row: list[str], columns: dict[str, int]
     where = f"{path}, row {line}"
     if max(columns.values()) >= len(row):
         short = next(name for name, place in columns.items() if place >= len(row))
-        raise _wrong("the row is short", f"{where}, column {short}", FORMAT, ",".join(row))
+        raise _wrong("the row is short", f"{where}, column {short}", FORMAT, ",".join(row), AS_HEADER)
     if any(cell.strip() for cell in row[width:]):
-        raise _wrong("the row is long", where, f"{width} columns, as the header has", ",".join(row))
+        expected = f"{width} columns, as the header has"
+        raise _wrong("the row is long", where, expected, ",".join(row), AS_HEADER)
     cells = {name: row[place].strip() for name, place in columns.items()}
     if not cells["id"]:
-        raise _wrong("the id is missing", f"{where}, column id", "a name", "nothing")
+        raise _wrong("the id is missing", f"{where}, column id", "a name", "nothing", "name the buffer")
     lower, upper, size = (_number(cells[name], f"{where}, column {name}") for name in REQUIRED[1:])
     alignment, offset = (
         _number(cells[name], f"{where}, column {name}") if cells.get(name) else None for name in OPTIONAL
@@ -127,12 +137,13 @@ def _number(text: str, where: str) -> int:
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit() and len(digits) < 40:
         return int(text)
-    raise _wrong("this is not a whole number", where, "a whole number within 2**62", _shown(text))
+    hint = "write digits alone, such as 4096"
+    raise _wrong("this is not a whole number", where, "a whole number within 2**62", _shown(text), hint)
 
 
 def _shown(text: str) -> str:
     return (text if text.isprintable() else ascii(text))[:60] or "nothing"
 
 
-def _wrong(what: str, where: str, expected: str, got: str, hint: str = "") -> UsageError:
+def _wrong(what: str, where: str, expected: str, got: str, hint: str) -> UsageError:
     return UsageError(stage="memory", what=what, where=where, expected=expected, got=got, hint=hint)

@@ -60,7 +60,11 @@ def plan(
 def _check(capacity: int | None, time_budget: float) -> None:
     if capacity is not None and not is_whole(capacity):
         raise UsageError(
-            stage="memory", what="the capacity is not a whole number", expected="bytes", got=repr(capacity)
+            stage="memory",
+            what="the capacity is not a whole number",
+            expected="bytes",
+            got=repr(capacity),
+            hint="give an int, or None for the least",
         )
     if not time_budget >= 0:
         raise UsageError(
@@ -68,6 +72,7 @@ def _check(capacity: int | None, time_budget: float) -> None:
             what="the time budget is no time",
             expected="seconds, 0 or more",
             got=repr(time_budget),
+            hint="give a number of seconds",
         )
 
 
@@ -98,7 +103,10 @@ def _refuse(problem: Problem, bound: Bound, capacity: int) -> None:
 
 def _too_small(what: str, where: str, expected: str, capacity: int, bound: Bound) -> InfeasibleError:
     got = f"{capacity} bytes"
-    error = InfeasibleError(stage="memory", what=what, where=where, expected=expected, got=got)
+    hint = (
+        f"allow more: nothing smaller than {bound.size} bytes exists, and a placement may need more than that"
+    )
+    error = InfeasibleError(stage="memory", what=what, where=where, expected=expected, got=got, hint=hint)
     error.lower_bound_bytes = bound.size
     return error
 

@@ -10,6 +10,9 @@ from peakfold.errors import PlanError
 LARGEST = 2**62
 """Times, sizes, and the sum of all sizes with their alignments stay below this."""
 
+UNITS = "write all sizes, or all times, in larger units"
+ALIGN = "write the next power of two, such as 64, or leave it out for 1"
+
 Status = Literal["optimal", "fits", "improvable", "infeasible", "not found"]
 
 
@@ -47,13 +50,14 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why buffers are no problem: the buffer, the column, what is wrong."""
+    """Why buffers are no problem: the buffer, the column, what is wrong, what to do."""
 
     index: int
     column: str
     what: str
     expected: str
     got: str
+    hint: str
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Problem:
                 where=f"buffer {fault.index}, {fault.column}" if self.buffers else "",
                 expected=fault.expected,
                 got=fault.got,
+                hint=fault.hint,
             )
 
     def placed(self, offsets: Sequence[int]) -> "Problem":
@@ -93,6 +98,7 @@ class Problem:
                 what="the offsets are for another problem",
                 expected=f"an offset for each of {len(self.buffers)} buffers",
                 got=f"{len(offsets)} offsets",
+                hint="take the offsets that plan returned for this problem",
             )
         return Problem(tuple(replace(b, offset=int(o)) for b, o in zip(self.buffers, offsets, strict=True)))
 
@@ -131,7 +137,7 @@ class Placement:
 def find_fault(buffers: Sequence[Buffer]) -> Fault | None:
     """The first thing that is wrong with some buffers, or None."""
     if not buffers:
-        return Fault(0, "", "the problem is empty", "at least one buffer", "none")
+        return Fault(0, "", "the problem is empty", "at least one buffer", "none", "write one buffer a row")
     seen: dict[str, int] = {}
     total = 0
     for index, buffer in enumerate(buffers):
@@ -139,12 +145,15 @@ def find_fault(buffers: Sequence[Buffer]) -> Fault | None:
         if fault is not None:
             return fault
         if buffer.id in seen:
-            what = f"the id {buffer.id!r} is used twice, first by buffer {seen[buffer.id]}"
-            return Fault(index, "id", what, "an id of its own", buffer.id)
+            first = buffers[seen[buffer.id]].row
+            where = f"buffer {seen[buffer.id]}" if first is None else f"row {first}"
+            what = f"the id {buffer.id!r} is used twice, first by {where}"
+            return Fault(index, "id", what, "an id of its own", buffer.id, "rename one of the two")
         seen[buffer.id] = index
         total += buffer.size + buffer.alignment - 1
         if total >= LARGEST:
-            return Fault(index, "size", "the sum of the sizes overflows", "a sum below 2**62", str(total))
+            what, expected = "the sum of the sizes overflows", "a sum below 2**62"
+            return Fault(index, "size", what, expected, str(total), UNITS)
     return None
 
 
@@ -158,21 +167,28 @@ def _own_fault(index: int, b: Buffer) -> Fault | None:
     whole = (("lower", b.lower), ("upper", b.upper), ("size", b.size))
     for column, number in (*whole, ("alignment", b.alignment), ("offset", offset)):
         if not is_whole(number):
-            return Fault(index, column, f"the {column} is not a whole number", "an int", repr(number))
+            what, hint = f"the {column} is not a whole number", "round it, sizes upwards"
+            return Fault(index, column, what, "an int", repr(number), hint)
     for column, number in whole:
         if abs(number) >= LARGEST:
-            return Fault(index, column, f"the {column} overflows", "a number within 2**62", str(number))
+            return Fault(
+                index, column, f"the {column} overflows", "a number within 2**62", str(number), UNITS
+            )
     if b.size <= 0:
-        return Fault(index, "size", "the size is not positive", "bytes, 1 or more", str(b.size))
+        what, hint = "the size is not positive", "leave out what takes no bytes"
+        return Fault(index, "size", what, "bytes, 1 or more", str(b.size), hint)
     if b.lower >= b.upper:
-        what = "the lifetime is empty"
-        return Fault(index, "upper", what, f"an upper above the lower, {b.lower}", str(b.upper))
+        what, expected = "the lifetime is empty", f"an upper above the lower, {b.lower}"
+        hint = "write as upper one after the last time at which it is live"
+        return Fault(index, "upper", what, expected, str(b.upper), hint)
     if b.alignment >= LARGEST:
         what = "the alignment overflows"
-        return Fault(index, "alignment", what, "a power of two below 2**62", str(b.alignment))
+        return Fault(index, "alignment", what, "a power of two below 2**62", str(b.alignment), ALIGN)
     if b.alignment <= 0 or b.alignment & (b.alignment - 1):
         what = "the alignment is not a power of two"
-        return Fault(index, "alignment", what, "1, 2, 4, 8, ..", str(b.alignment))
+        return Fault(index, "alignment", what, "1, 2, 4, 8, ..", str(b.alignment), ALIGN)
     if b.offset is not None and not 0 <= b.offset < LARGEST:
-        return Fault(index, "offset", "the offset is out of range", "0 or more, within 2**62", str(b.offset))
+        what, expected = "the offset is out of range", "0 or more, within 2**62"
+        hint = "write bytes from the start of the arena, or leave it out to have it planned"
+        return Fault(index, "offset", what, expected, str(b.offset), hint)
     return None
