@@ -1,16 +1,18 @@
 """peakfold's programs for one workload: searched once for each constraint."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peakfold.bench.settings import Settings
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.profile import profile
 from peakfold.cost.cache import FILE_NAME, CostCache
 from peakfold.cost.costs import Costs
+from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.options import from_environment
 from peakfold.pipeline.program import Program, emit_plan
+from peakfold.pipeline.quicker import quickest
 from peakfold.pipeline.task import Task
 from peakfold.plan.schedule import planner
 from peakfold.report.progress import Progress
@@ -53,10 +55,18 @@ class Plans:
         self._settings = settings
         self._progress = progress
         progress("capture", 0.0)
-        self.captured: Captured = task.capture()
-        cache = CostCache(from_environment().cache / FILE_NAME)
-        self.costs: Costs = profile(self.captured.graph, cache, settings.threads, self._profiled)
+        raw = task.capture()
+        self._eager_seconds = sum(self._costs_of(raw.graph).seconds.values())
+        self.captured: Captured = raw
+        if settings.rewrite:
+            rewritten = quickest(raw.graph, self._costs_of)(raw.graph)
+            self.captured = replace(raw, graph=rewritten)
+        self.costs: Costs = self._costs_of(self.captured.graph)
         self.plain = self._program(Plan(self.captured.graph.digest))
+
+    def _costs_of(self, graph: Graph) -> Costs:
+        cache = CostCache(from_environment().cache / FILE_NAME)
+        return profile(graph, cache, self._settings.threads, self._profiled)
 
     def _profiled(self, done: int, total: int) -> None:
         self._progress("profile", done / max(total, 1), f"{done} of {total} operators")
@@ -70,8 +80,7 @@ class Plans:
 
     def uncorrected(self, program: Program) -> float:
         """Return the predicted time over that of the operators that eager runs."""
-        nodes = self.captured.graph.nodes
-        return program.timeline.seconds / sum(self.costs.seconds.get(node.id, 0.0) for node in nodes)
+        return program.timeline.seconds / self._eager_seconds
 
     def within_bytes(self, constraint: str, budget: int) -> Sequence[Planned]:
         """Return the fastest program within a budget.

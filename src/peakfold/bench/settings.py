@@ -38,6 +38,7 @@ class Settings:
         threads: of torch; with one, it is pinned to a core.
         optimizer: ``"sgd"``, ``"momentum"``, ``"adam"`` or ``"adamw"``.
         seed: of weights, batch and search.
+        rewrite: plan the graph after rewrites that keep every bit, as ``optimize`` does.
     """
 
     workloads: tuple[str, ...] = WORKLOADS
@@ -51,6 +52,7 @@ class Settings:
     threads: int = 1
     optimizer: str = "sgd"
     seed: int = 0
+    rewrite: bool = True
 
     def chosen(self, peers: Iterable[str]) -> list[str]:
         """Return those of some peers that are to run, in their order.
@@ -107,6 +109,7 @@ def read(
     repeats: int,
     known: Sequence[str],
     compiled: bool = False,
+    rewrite: bool = True,
 ) -> Settings:
     """Return the settings of some options, lists separated by commas.
 
@@ -120,6 +123,7 @@ def read(
         repeats: timed runs of each variant.
         known: names of the workloads that there are.
         compiled: also run ``torch.compile``.
+        rewrite: plan the graph after rewrites that keep every bit.
 
     Raises:
         UsageError: an option cannot be read.
@@ -152,6 +156,7 @@ def read(
         matched=bool(_items(latency)),
         time_budget=time_budget,
         repeats=repeats,
+        rewrite=rewrite,
     )
 
 

@@ -260,6 +260,7 @@ def bench(
         float, typer.Option("--time-budget", metavar="S", help="Seconds of searching for each constraint.")
     ] = 10.0,
     repeats: Annotated[int, typer.Option("--repeats", help="Timed runs of each variant.")] = 5,
+    rewrite: RewriteOf = True,
     figure: Annotated[
         int | None,
         typer.Option(
@@ -280,7 +281,7 @@ def bench(
     from peakfold.workloads import NAMES
 
     lists = (workloads, size.value, peers, memory, latency)
-    run_bench(settings.read(*lists, time_budget, repeats, NAMES, compiled), Output(json, out))
+    run_bench(settings.read(*lists, time_budget, repeats, NAMES, compiled, rewrite), Output(json, out))
 
 
 app.command("plan")(memory_commands.plan_command)

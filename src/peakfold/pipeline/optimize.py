@@ -1,6 +1,7 @@
 """Optimize one task: capture, cost, search, emit, and prove, until what was asked for holds."""
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from peakfold.bridge.capture import Captured
@@ -9,8 +10,7 @@ from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Observed
 from peakfold.cost import roofline
 from peakfold.cost.costs import Costs
-from peakfold.errors import CaptureError, NotEqualError, PlanError, UsageError
-from peakfold.graph.rewrite.simplify import simplified
+from peakfold.errors import CaptureError, InfeasibleError, NotEqualError, PlanError, UsageError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_graph
@@ -23,6 +23,7 @@ from peakfold.pipeline.held import held
 from peakfold.pipeline.machine import ROOM, environment, free_bytes
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.proof import proved
+from peakfold.pipeline.quicker import Quickened, every, quickest
 from peakfold.pipeline.reporting import Facts, report_of
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.run import Run
@@ -74,20 +75,29 @@ def optimize(task: Task, asked: Request, progress: Progress = silent) -> Outcome
         return _optimize(task, asked, progress)
 
 
-def _optimize(task: Task, asked: Request, progress: Progress, notes: tuple[str, ...] = ()) -> Outcome:
+def _optimize(
+    task: Task, asked: Request, progress: Progress, notes: tuple[str, ...] = (), quick: bool = True
+) -> Outcome:
     options = from_environment()
     run = Run(task, asked, options, Stages(progress, options.dump), list(notes))
     captured = _capture(run)
     costs = run.costs(captured.graph)
     plain = run.program(captured, costs, Plan(captured.graph.digest), None)
     before = _before(run, captured, costs)
-    captured, costs, plain = _rewritten(run, captured, costs, plain)
+    captured, costs, plain = _rewritten(run, captured, costs, plain, quick)
     eager, seen = _eager(run, before)
     holds = held(task, captured) if asked.arena_holds == "all" else ()
     resident = plain.timeline.resident - sum(one.size for one in holds)
     budget = _budget(run, eager, plain, resident)
     facts = Facts(asked, captured, costs, before, eager, budget, resident, holds)
-    found = proved(run, within(run, facts, plain), seen)
+    try:
+        tried = within(run, facts, plain)
+    except InfeasibleError:
+        if not run.is_quickened:
+            raise
+        why = "quicker forms of operators were not used: with them no program within the budget was found"
+        return _optimize(task, asked, progress, (*notes, why), quick=False)
+    found = proved(run, tried, seen)
     if run.task.rounds and found.equality.ok is False:
         why = f"rewriting with other rounding was not kept: an error of {found.equality.max_error}"
         return _optimize(task, replace(asked, rounding=False), progress, (why,))
@@ -104,31 +114,42 @@ def _capture(run: Run) -> Captured:
     return captured
 
 
-def _rewritten(run: Run, captured: Captured, costs: Costs, plain: Program) -> tuple[Captured, Costs, Program]:
+def _rewritten(
+    run: Run, captured: Captured, costs: Costs, plain: Program, quick: bool
+) -> tuple[Captured, Costs, Program]:
     """Return the rewritten program where it takes neither more bytes nor more time, else the given one."""
-    simple = _simplified(run, captured, costs, plain)
+    simple = _simplified(run, captured, costs, plain, quick)
     return _rounded(run, captured.graph, *simple) if run.asked.rounding else simple
 
 
 def _simplified(
-    run: Run, captured: Captured, costs: Costs, plain: Program
+    run: Run, captured: Captured, costs: Costs, plain: Program, quick: bool
 ) -> tuple[Captured, Costs, Program]:
     given = (captured, costs, plain)
     for_captured = run.asked.plan is not None and captured.graph.digest in run.asked.plan
     if not run.asked.rewrite or for_captured:
         return given
-    with run.stages("rewrite"):
-        graph = simplified(captured.graph)
-    if graph.digest == captured.graph.digest:
-        return given
-    captured = replace(captured, graph=graph)
-    costs = run.costs(graph)
-    found = run.program(captured, costs, Plan(graph.digest), None)
-    if not found.timeline.peak <= plain.timeline.peak or not found.timeline.seconds <= plain.timeline.seconds:
-        return given
-    run.task = replace(run.task, rewriter=simplified)
-    run.stages.dump("rewritten.txt", print_graph(graph))
-    return captured, costs, found
+    for rewriter in _rewriters(run, captured.graph, quick):
+        with run.stages("rewrite"):
+            graph = rewriter(captured.graph)
+        if graph.digest == captured.graph.digest:
+            continue
+        there = replace(captured, graph=graph)
+        found = run.program(there, run.costs(graph), Plan(graph.digest), None)
+        if found.timeline.peak <= plain.timeline.peak and found.timeline.seconds <= plain.timeline.seconds:
+            run.task = replace(run.task, rewriter=rewriter)
+            run.stages.dump("rewritten.txt", print_graph(graph))
+            return there, found.costs, found
+    return given
+
+
+def _rewriters(run: Run, graph: Graph, quick: bool) -> Iterator[Quickened]:
+    """Yield what may be done to the captured graph, the best first; a given plan says itself for which."""
+    if run.asked.plan is not None:
+        yield from (one for one in every(graph) if one(graph).digest in run.asked.plan)
+    if quick:
+        yield quickest(graph, run.costs)
+    yield Quickened()
 
 
 def _rounded(

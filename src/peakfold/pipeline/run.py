@@ -14,6 +14,7 @@ from peakfold.options import Options
 from peakfold.pipeline import host
 from peakfold.pipeline.pricing import priced
 from peakfold.pipeline.program import Program, emit_plan
+from peakfold.pipeline.quicker import Quickened
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.stage import Stages
 from peakfold.pipeline.task import Task
@@ -46,6 +47,11 @@ class Run:
     def runnable(self) -> bool:
         """Whether anything can be run at all."""
         return self.task.is_real and not self.asked.simulated
+
+    @property
+    def is_quickened(self) -> bool:
+        """Whether operators have other forms than those that were captured."""
+        return isinstance(self.task.rewriter, Quickened) and bool(self.task.rewriter.kinds)
 
     def program(self, captured: Captured, costs: Costs, plan: Plan, budget: int | None) -> Program:
         """Return the program of a plan; refuse one that leaves no room on the host."""
