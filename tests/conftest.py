@@ -1,11 +1,21 @@
-"""Golden files: ``pytest --accept`` writes what differs; the diff is then the review."""
+"""Golden files: ``pytest --accept`` writes what differs; the diff is then the review.
+
+Examples of hypothesis have no deadline: a first one compiles, and the machine may be busy.
+"""
 
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 GOLDEN = Path(__file__).parent / "golden"
+
+SLOW = {*settings.default.suppress_health_check, HealthCheck.too_slow}
+settings.register_profile(
+    "no clock", parent=settings.default, deadline=None, suppress_health_check=sorted(SLOW, key=str)
+)
+settings.load_profile("no clock")
 
 
 def pytest_addoption(parser):
