@@ -4,9 +4,12 @@ import ast
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from difflib import unified_diff
 from functools import partial
 from itertools import islice, pairwise
+
+import torch
 
 from benchmarks.case import Row
 from benchmarks.random_plans import Subject, subject_of
@@ -16,6 +19,10 @@ from peakfold.plan.fission.stages import stages
 
 DRAWS = ("bernoulli", "native_dropout", "uniform", "normal", "rand")
 PARTS = 2
+ROUNDING = 2.0**-52
+"""Of the largest number of a tensor: two right programs may agree in every bit by chance."""
+FAR = 1000.0
+"""As many times further off than two right programs are from each other: no rounding."""
 
 Body = list[ast.stmt]
 Faulty = Iterator[Callable[[Body], None]]
@@ -102,12 +109,12 @@ SPLIT = frozenset({"wrong slice", "missing part", "missing accumulate", "swapped
 """Faults of programs that are split; the others are of the whole program."""
 
 
-def faulty(source: str, fault: str, count: int, rng: random.Random) -> Iterator[str]:
-    r"""Yield programs with a fault of a kind, at up to so many places.
+def faulty(source: str, fault: str, rng: random.Random) -> Iterator[str]:
+    r"""Yield programs with a fault of a kind, at one place after the other, in a random order of them.
 
     Example:
         >>> step = "def step(tensors, scalars):\n    w = tensors['w']\n    w.copy_(w + 1)\n    return ()"
-        >>> print(next(faulty(step, "lost update", 1, random.Random(0))))
+        >>> print(next(faulty(step, "lost update", random.Random(0))))
         def step(tensors, scalars):
             w = tensors['w']
             pass
@@ -115,10 +122,78 @@ def faulty(source: str, fault: str, count: int, rng: random.Random) -> Iterator[
     """
     tree = ast.parse(source)
     places = list(FAULTS[fault](_body(tree)))
-    for change in rng.sample(places, min(count, len(places))):
+    for change in rng.sample(places, len(places)):
         other = deepcopy(tree)
         change(_body(other))
         yield ast.unparse(ast.fix_missing_locations(other))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What rounding alone changes: how far two right programs are apart, that add up in another order.
+
+    Attributes:
+        right: what one of them leaves.
+        most: the largest difference of each tensor.
+    """
+
+    right: Mapping[str, torch.Tensor]
+    most: Mapping[str, float]
+
+    @staticmethod
+    def between(right: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> "Noise":
+        """Return the noise between what two right programs leave.
+
+        Example:
+            >>> zero, one = ({"w": torch.tensor([x], dtype=torch.float64)} for x in (0.0, 1e-17))
+            >>> noise = Noise.between(zero, one)
+            >>> noise.has_effect({"w": zero["w"] + 1e-15}), noise.has_effect({"w": zero["w"] + 1e-13})
+            (False, True)
+        """
+        most = {
+            name: max(_apart(value, other[name]), ROUNDING * _apart(value, 0))
+            for name, value in right.items()
+        }
+        return Noise(right, most)
+
+    def has_effect(self, found: Mapping[str, torch.Tensor] | None) -> bool:
+        """Whether anything is further off than rounding explains, or the random stream is another one."""
+        if found is None:
+            return True
+        return any(
+            not _apart(value, found[name]) <= FAR * self.most[name] for name, value in self.right.items()
+        )
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor | float) -> float:
+    """The largest difference of two tensors."""
+    return float((one.double() - other).abs().max()) if one.numel() else 0.0
+
+
+def seeded(subject: Subject, source: str, fault: str, noise: Noise, count: int, rng: random.Random) -> Row:
+    """Seed a kind of fault at up to so many places where it has an effect; return how many were told.
+
+    Args:
+        subject: what the program is of.
+        source: the right program.
+        fault: its kind.
+        noise: of right programs: a place where a fault changes no more than that is none.
+        count: places with an effect.
+        rng: their order.
+    """
+    told = without = 0
+    unseen: list[str] = []
+    for other in faulty(source, fault, rng):
+        if told + len(unseen) == count:
+            break
+        if subject.error(other) > BOUND:
+            told += 1
+        elif noise.has_effect(subject.results(other)):
+            unseen.append(_difference(source, other))
+        else:
+            without += 1
+    row: Row = {"seeded": told + len(unseen), "caught": told, "places without effect": without}
+    return {**row, "unseen": unseen} if unseen else row
 
 
 def faults(workload: str, optimizer: str, count: int, seed: int) -> list[Row]:
@@ -127,22 +202,30 @@ def faults(workload: str, optimizer: str, count: int, seed: int) -> list[Row]:
     Args:
         workload: its name.
         optimizer: its optimizer.
-        count: places that are tried for each kind.
+        count: places with an effect for each kind.
         seed: of the random stream.
     """
     subject, rng = subject_of(workload, optimizer), random.Random(f"{workload}/{optimizer}/{seed}")
     whole = subject.source(Plan(subject.graph.digest, updates="early"))
     split = subject.source(split_plan(subject))
     clean = max(subject.error(whole), subject.error(split))
+    noise = noise_of(subject, whole, split)
     row: Row = {"workload": workload, "optimizer": optimizer, "clean_error": clean}
     for fault in FAULTS:
-        clean_source = split if fault in SPLIT else whole
-        made = list(faulty(clean_source, fault, count, rng))
-        unseen = [other for other in made if subject.error(other) <= BOUND]
-        row[fault] = {"seeded": len(made), "caught": len(made) - len(unseen)}
-        if unseen:
-            row[f"{fault}, unseen"] = [_difference(clean_source, other) for other in unseen]
+        row[fault] = seeded(subject, split if fault in SPLIT else whole, fault, noise, count, rng)
     return [row]
+
+
+def noise_of(subject: Subject, whole: str, split: str) -> Noise:
+    """Return the noise between a program that is not split and one that is.
+
+    Raises:
+        ValueError: one of them draws other numbers.
+    """
+    right, other = subject.results(whole), subject.results(split)
+    if right is None or other is None:
+        raise ValueError("a program without a fault leaves another random stream")
+    return Noise.between(right, other)
 
 
 def _difference(clean: str, other: str) -> str:

@@ -1,12 +1,13 @@
 """Random plans: any regions, parts, second runs, orders, offloads, reuse; whether they compute the same."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
 import torch
+from torch.nn import functional
 
 from benchmarks.case import Row
 from peakfold.bridge.codegen.emit import emit
@@ -33,6 +34,7 @@ from peakfold.plan.fission.tree import region_of, rest_of
 from peakfold.plan.fission.widest import widest
 from peakfold.plan.schedule.transfers import Movable
 from peakfold.workloads import BEYOND_NAMES, build
+from peakfold.workloads.losses import LOSSES
 
 FREE = Costs({}, {})
 KINDS = ("none", "stretch", "twice", "two", "stages", "grown", "grown", "nested")
@@ -129,30 +131,44 @@ class Subject:
         nest = self.nest(plan)
         return emit(nest.graph, nest.schedule, nest.timeline, loops=nest.loops, bodies=nest.bodies)
 
-    def error(self, source: str) -> float:
-        """Run an emitted program; return its largest error, infinite where the random stream is another."""
+    def results(self, source: str) -> dict[str, torch.Tensor] | None:
+        """Run an emitted program; return what it leaves, None where the random stream is another one."""
         inputs = self.graph.inputs
         given = {item.name: self.tensors[item.id].clone() for item in inputs if item.id in self.tensors}
         numbers = {item.name: self.scalars[item.id] for item in inputs if item.id in self.scalars}
-        expected, stream = self.expected
         torch.manual_seed(1)
         results = load_source(source)(given, numbers)
-        if not torch.equal(torch.get_rng_state(), stream):
-            return float("inf")
+        if not torch.equal(torch.get_rng_state(), self.expected[1]):
+            return None
         found = {out.name: result for out, result in zip(self.graph.outputs, results, strict=True)}
-        found |= {
-            f"new {self.graph.input[p.input].name}": given[self.graph.input[p.input].name]
-            for p in self.graph.state
-        }
+        names = [self.graph.input[pair.input].name for pair in self.graph.state]
+        return found | {f"new {name}": given[name] for name in names}
+
+    def error(self, source: str) -> float:
+        """Run an emitted program; return its largest error, infinite where the random stream is another."""
+        expected, found = self.expected[0], self.results(source)
+        if found is None:
+            return float("inf")
         floor = FLOOR * max(float(t.abs().max()) for t in expected.values() if t.is_floating_point())
         return max(error_of(expected[name], found[name], floor) for name in expected)
 
 
 def subject_of(workload: str, optimizer: str) -> Subject:
-    """Return a workload of size tiny in float64, with dropout where it has any."""
+    """Return a workload of size tiny in float64, with dropout: of the images where ResNet has none itself."""
     dropout = 0.0 if workload in WITHOUT_DROPOUT else DROPOUT
     target = build(workload, "tiny", optimizer=optimizer, dtype=torch.float64, dropout=dropout)
+    if workload == "resnet50":
+        target = replace(target, loss_fn=_of_dropped(LOSSES[workload]))
     return Subject.of(workload, Task.of(target))
+
+
+def _of_dropped(loss_fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A loss of images that were dropped twice, with two probabilities."""
+
+    def loss(model: torch.nn.Module, pixels: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return loss_fn(model, functional.dropout(functional.dropout(pixels, DROPOUT), 2 * DROPOUT), labels)
+
+    return loss
 
 
 def random_plan(subject: Subject, rng: random.Random) -> Plan:

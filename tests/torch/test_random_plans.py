@@ -6,7 +6,8 @@ import pytest
 import torch
 from tests.torch.test_regions import programs
 
-from benchmarks.faults import FAULTS, SPLIT, faulty, split_plan
+from benchmarks import faults
+from benchmarks.faults import FAULTS, SPLIT, faulty, noise_of, seeded, split_plan
 from benchmarks.random_plans import Subject, random_plan
 from peakfold.bridge.runtime.compare import BOUND
 from peakfold.errors import PlanError
@@ -49,19 +50,32 @@ def test_random_plans_compute_the_same(name):
     assert ran > PLANS // 2
 
 
+def sources(found):
+    """The program as it is, and in parts, with the noise between both."""
+    whole, split = found.source(Plan(found.graph.digest)), found.source(split_plan(found))
+    assert max(found.error(whole), found.error(split)) <= BOUND
+    return whole, split, noise_of(found, whole, split)
+
+
 @pytest.mark.parametrize("name", sorted(programs()))
 def test_every_fault_is_caught(name):
     found = subject(name, momentum)
-    whole, split = found.source(Plan(found.graph.digest)), found.source(split_plan(found))
-    assert max(found.error(whole), found.error(split)) <= BOUND
-    seeded = set()
-    for fault in FAULTS:
-        clean = split if fault in SPLIT else whole
-        for source in faulty(clean, fault, 3, random.Random(0)):
-            seeded.add(fault)
-            assert found.error(source) > BOUND, fault
+    whole, split, noise = sources(found)
+    rows = {
+        fault: seeded(found, split if fault in SPLIT else whole, fault, noise, 3, random.Random(0))
+        for fault in FAULTS
+    }
+    assert all(row["caught"] == row["seeded"] for row in rows.values()), rows
     one_draw = {"swapped order of random operators"}
-    assert seeded >= set(FAULTS) - one_draw
+    assert {fault for fault, row in rows.items() if row["seeded"]} >= set(FAULTS) - one_draw
+
+
+def test_a_comparison_that_tells_nothing_is_found_out(monkeypatch):
+    found = subject("mlp", momentum)
+    whole, _, noise = sources(found)
+    monkeypatch.setattr(faults, "BOUND", float("inf"))
+    row = seeded(found, whole, "lost update", noise, 2, random.Random(0))
+    assert (row["seeded"], row["caught"], len(row["unseen"])) == (2, 0, 2)
 
 
 def test_two_draws_in_the_other_order_are_seen():
@@ -72,11 +86,25 @@ def test_two_draws_in_the_other_order_are_seen():
     batch = (torch.randn(4, 6, dtype=torch.float64),)
     task = Task(model, lambda m, x: m(x).square().mean(), momentum(model.parameters()), batch)
     found = Subject.of("drops", task)
-    sources = list(
-        faulty(found.source(split_plan(found)), "swapped order of random operators", 9, random.Random(0))
+    swapped = list(
+        faulty(found.source(split_plan(found)), "swapped order of random operators", random.Random(0))
     )
-    assert sources
-    assert all(found.error(source) > BOUND for source in sources)
+    assert swapped
+    assert all(found.error(source) > BOUND for source in swapped)
+
+
+def test_a_place_where_a_fault_changes_nothing_is_no_place():
+    torch.manual_seed(0)
+    layers = torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.InstanceNorm2d(3), torch.nn.Conv2d(3, 2, 1)
+    model = torch.nn.Sequential(*layers).double()
+    batch = (torch.randn(4, 2, 6, 6, dtype=torch.float64),)
+    adamw = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    task = Task(model, lambda m, x: m(x).sigmoid().square().mean(), adamw, batch)
+    found = Subject.of("bias", task)
+    _, _, noise = sources(found)
+    whole = found.source(Plan(found.graph.digest, updates="early"))
+    row = seeded(found, whole, "update before a late read", noise, 9, random.Random(0))
+    assert row == {"seeded": 2, "caught": 2, "places without effect": 2}
 
 
 class Masked(torch.nn.Module):
