@@ -178,25 +178,29 @@ def _operator(draw, build):
     draw(st.sampled_from(makers))(draw, build, draw(st.sampled_from(build.floats())))
 
 
-def _like(build, value):
-    """The type of a pointwise result of one operand: dense in the order of its strides."""
-    return build.types[value]
+def pointwise(kind):
+    """The type of a pointwise result: dense in the order of the strides, of which one place has none."""
+    own = [stride for stride, size in zip(kind.strides, kind.shape, strict=True) if size > 1]
+    rows = tensor(*kind.shape, dtype=kind.dtype)
+    order = [stride for stride, size in zip(rows.strides, kind.shape, strict=True) if size > 1]
+    return rows if own == order else kind
 
 
 def _unary(draw, build, x):
     name = draw(st.sampled_from(UNARY))
-    build.call(f"aten.{name}.default", [x], _like(build, x))
+    kind = build.types[x]
+    build.call(f"aten.{name}.default", [x], kind if name == "clone" else pointwise(kind))
 
 
 def _binary(draw, build, x):
     fitting = [value for value in build.floats() if build.types[value] == build.types[x]]
     name = draw(st.sampled_from(BINARY))
-    build.call(f"aten.{name}", [x, draw(st.sampled_from(fitting))], _like(build, x))
+    build.call(f"aten.{name}", [x, draw(st.sampled_from(fitting))], pointwise(build.types[x]))
 
 
 def _scaled(draw, build, x):
     factor = draw(st.sampled_from([0.5, 2.0, *build.numbers]))
-    build.call("aten.mul.Tensor", [x, factor], _like(build, x))
+    build.call("aten.mul.Tensor", [x, factor], build.types[x])
 
 
 def _view(draw, build, x):

@@ -1,14 +1,18 @@
 """Random graphs under random plans: what the emitted program computes is what torch computes, bit for bit."""
 
+from functools import reduce
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.strategies import plans, runnable_graphs
+from tests.strategies import BINARY, UNARY, plans, pointwise, runnable_graphs
 from tests.torch.interpret import random_inputs, run_graph
 
 from peakfold.bridge.codegen.emit import emit
 from peakfold.bridge.runtime.source import load_source
 from peakfold.ir.graph import Value
+from peakfold.ir.types import tensor
 from peakfold.plan.schedule.lower import lower
 
 
@@ -40,3 +44,15 @@ def test_a_planned_program_is_bit_equal(data):
         if item.kind != "scalar":
             new = expected[graph.new_value.get(item.id, Value(item.id))]
             assert same(tensors[item.name], new), item.name
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3), (1, 2), (2, 1), (1, 1), (3, 3)])
+def test_random_graphs_say_the_strides_that_torch_makes(shape, turned):
+    x = torch.rand(shape[::-1]).t() if turned else torch.rand(shape)
+    kind = tensor(*shape, strides=x.stride())
+    ops = torch.ops.aten
+    made = [getattr(ops, name)(x) for name in UNARY if name != "clone"]
+    made += [reduce(getattr, name.split("."), ops)(x, x) for name in BINARY]
+    assert {result.stride() for result in made} == {pointwise(kind).strides}
+    assert ops.mul.Tensor(x, 0.5).stride() == ops.clone(x).stride() == kind.strides
