@@ -27,6 +27,16 @@ def pytest_configure(config):
         os.environ["PEAKFOLD_ACCEPT"] = "1"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_cache_from_before(tmp_path_factory):
+    """A cache for this run of the tests, of all its processes: what others left decides nothing."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache of all"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PEAKFOLD_CACHE", str(folder))
+        yield
+
+
 @pytest.fixture
 def golden():
     """Return a check that a text is the one of a golden file, by its path under ``tests/golden``."""
