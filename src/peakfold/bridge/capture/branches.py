@@ -5,15 +5,17 @@ gradients. What the functions close over counts as operands: torch's compiler fi
 and here a first look at what they read does.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.utils import _pytree as pytree
 
-from peakfold.bridge.capture import control
+from peakfold.bridge.capture import control, passes
 from peakfold.bridge.capture.intercept import intercepted
+from peakfold.bridge.capture.leaves import gradients as gradients_of
+from peakfold.bridge.capture.leaves import leaf, now, standing, standing_for
 
 if TYPE_CHECKING:
     from peakfold.bridge.capture.recorder import Recorder
@@ -30,7 +32,7 @@ def control_flow(recorder: "Recorder") -> Iterator[None]:
         return _cond(recorder, predicate, (then, other), tuple(operands))
 
     def loop(test: Function, function: Function, carried: Sequence[Any], others: Sequence[Any]) -> object:
-        return control.while_loop(recorder, test, function, carried, others)
+        return passes.while_loop(recorder, test, function, carried, others)
 
     with intercepted(cond, loop):
         yield
@@ -39,6 +41,7 @@ def control_flow(recorder: "Recorder") -> Iterator[None]:
 def _cond(
     recorder: "Recorder", predicate: object, sides: tuple[Function, Function], operands: Tensors
 ) -> object:
+    operands = now(operands)
     number = control.known(recorder, predicate)
     if number is not None:
         return sides[not number](*operands)
@@ -76,7 +79,7 @@ class _Branch(torch.autograd.Function):
         *given: torch.Tensor,
     ) -> Tensors:
         ctx.recorder, ctx.sides, ctx.count = recorder, sides, count
-        ctx.given = given
+        ctx.given, ctx.outside = given, standing()
         ctx.save_for_backward(predicate, *given)
         result = control.branch(recorder, predicate, sides, given[:count])
         leaves, spec = pytree.tree_flatten(result)
@@ -90,7 +93,7 @@ class _Branch(torch.autograd.Function):
         predicate, *_ = ctx.saved_tensors  # torch refuses here where one of them was changed in place
         given = ctx.given
         wanted = [place for place, needed in enumerate(ctx.needs_input_grad[5:]) if needed]
-        sides = tuple(_backward(side, given, ctx.count, wanted, gradients) for side in ctx.sides)
+        sides = tuple(_backward(side, given, ctx.count, wanted, gradients, ctx.outside) for side in ctx.sides)
         made = control.branch(ctx.recorder, predicate, cast(Any, sides), ())
         found: list[torch.Tensor | None] = [None] * len(given)
         for place, gradient in zip(wanted, cast(Tensors, made), strict=True):
@@ -99,22 +102,20 @@ class _Branch(torch.autograd.Function):
 
 
 def _backward(
-    side: Function, given: Tensors, count: int, wanted: Sequence[int], gradients: Tensors
+    side: Function,
+    given: Tensors,
+    count: int,
+    wanted: Sequence[int],
+    gradients: Tensors,
+    outside: Mapping[int, torch.Tensor],
 ) -> Function:
     """Return a function of nothing that gives the gradients of one side, zeros for what it does not read."""
 
     def run() -> Tensors:
         with torch.enable_grad():
-            operands = [t.detach().requires_grad_(t.requires_grad) for t in given[:count]]
-            leaves = cast(list[torch.Tensor], pytree.tree_leaves(side(*operands)))
-            inputs = [*operands, *given[count:]]
-            pairs = [(out, g) for out, g in zip(leaves, gradients, strict=True) if out.requires_grad]
-        sources = [inputs[place] for place in wanted]
-        found: Sequence[torch.Tensor | None] = [None] * len(sources)
-        if pairs:
-            outs, weights = zip(*pairs, strict=True)
-            found = torch.autograd.grad(outs, sources, weights, allow_unused=True)
-        both = zip(sources, found, strict=True)
-        return tuple(torch.zeros_like(source) if one is None else one for source, one in both)
+            leaves = [leaf(one) for one in given]
+            with standing_for({id(one): own for one, own in zip(given, leaves, strict=True)}, outside):
+                made = now(pytree.tree_leaves(side(*leaves[:count])))
+        return tuple(gradients_of(made, gradients, [leaves[place] for place in wanted]))
 
     return run
