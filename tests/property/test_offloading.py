@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.strategies import orders, plans, runnable_graphs
 
@@ -133,3 +133,13 @@ def test_the_lowest_peak_within_a_time(graph):
     timeline = simulate(graph, costs, lower(graph, found.plan))
     assert timeline.peak == found.peak_bytes <= plain.peak
     assert timeline.seconds <= 1.5 * plain.seconds + 1e-9
+
+
+@settings(max_examples=10, deadline=None)
+@given(runnable_graphs(), st.floats(0.0, 0.9))
+def test_a_time_that_nothing_keeps_is_refused_with_offloads_too(graph, share):
+    steps = [node.id for node in graph.nodes if not node.is_view]
+    assume(steps)
+    costs = Costs(dict.fromkeys(steps, 1.0), {}, link=Link(64.0, 0.0, 1e3))
+    with pytest.raises(InfeasibleError):
+        offload_search.optimize(graph, costs, latency=share * len(steps), iterations=20)

@@ -1,19 +1,27 @@
 """The joint search on real programs: split plans are found, kept to their budget, equal and repeatable."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
 import peakfold
 from peakfold.cost.roofline import estimate
 from peakfold.errors import CacheError, InfeasibleError
-from peakfold.ir.plan import Plan
+from peakfold.ir.plan import Plan, Region
+from peakfold.ir.text import print_plan
 from peakfold.pipeline.api import optimize_target
+from peakfold.pipeline.optimize import optimize
 from peakfold.pipeline.request import request
 from peakfold.pipeline.task import Task
+from peakfold.plan.fission.derive import Splitter
+from peakfold.plan.fission.dims import components
 from peakfold.plan.fission.prepare import prepare
-from peakfold.plan.fission.solve import Solver
+from peakfold.plan.fission.solve import Effort, Solver
+from peakfold.plan.fission.widest import widest
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower
+from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.schedule.simulate import simulate
 from peakfold.plan.search.joint import Joint, optimize_front
 from peakfold.plan.search.saved import read, text_of
@@ -33,6 +41,16 @@ def mlp(width=256):
     return model, lambda m, x, y: (m(x) - y).square().mean(), torch.optim.AdamW(model.parameters()), batch
 
 
+def deep(width=256):
+    torch.manual_seed(0)
+    layers = (16, width, width, 16)
+    model = torch.nn.Sequential(
+        *(layer for ins, outs in pairwise(layers) for layer in (torch.nn.Linear(ins, outs), torch.nn.GELU()))
+    )
+    batch = (torch.randn(512, 16), torch.randn(512, 16))
+    return model, lambda m, x, y: (m(x) - y).square().mean(), torch.optim.AdamW(model.parameters()), batch
+
+
 def test_a_budget_that_no_unsplit_plan_keeps_is_kept_by_parts():
     with pytest.raises(InfeasibleError):
         peakfold.optimize_step(*mlp(), memory="30%", iterations=300)
@@ -40,6 +58,35 @@ def test_a_budget_that_no_unsplit_plan_keeps_is_kept_by_parts():
     assert step.report.equal.ok
     assert step.plan.regions
     assert step.report.optimized.peak_bytes <= 0.3 * step.report.eager.peak_bytes
+
+
+def test_parts_and_what_waits_on_the_host_are_planned_together(tmp_path):
+    """What lies around a loop waits on the host meanwhile: less than parts or offloads alone come to."""
+    graph = Task(*deep()).capture().graph
+    whole = prepare(graph)
+    regions = (Region("batch", 4, widest(whole, components(whole)[0])),)
+    lowest = {}
+    for host in (None, Host(memory=0), Host(lends=False), Host()):
+        solver = Solver(graph, costs_of, Effort(iterations=60), host=host)
+        found = solver.solve(regions, latency=1.0)
+        line = solver.nest(found.plan).timeline
+        assert (line.peak, line.seconds) == (found.peak_bytes, pytest.approx(found.seconds, rel=1e-9))
+        lowest[host] = found.peak_bytes
+    assert lowest[Host()] < lowest[Host(lends=False)] <= lowest[None] == lowest[Host(memory=0)]
+    text = print_plan(found.plan, graph, splitter=Splitter())
+    asked = request(None, None, 5, 5, 0, "eager", True, plan=text, offload=str(tmp_path))
+    report = optimize(Task(*deep()), asked).report
+    assert report.equal.ok
+    assert report.optimized.host_bytes
+    assert report.optimized.peak_bytes == report.optimized.predicted_peak_bytes
+
+
+def test_the_search_of_parts_offloads_where_that_is_on():
+    apart, together = (searching(deep, 4.0, host=host) for host in (None, Host()))
+    found = together.run()
+    assert found.plan.offload
+    assert found.plan.regions
+    assert found.peak_bytes < apart.run().peak_bytes
 
 
 def test_the_same_seed_and_iterations_give_the_same_plan():
@@ -143,11 +190,11 @@ def costs_of(graph):
     return estimate(graph, "rtx3090")
 
 
-def searching(**options):
+def searching(target=mlp, slack=1.1, **options):
     """A search for a small step, with no plan kept from before."""
-    graph = Task(*mlp()).capture().graph
+    graph = Task(*target()).capture().graph
     seconds = sum(costs_of(graph).seconds.values())
-    return Joint(graph, costs_of, Goal(None, 1.1 * seconds), 60.0, 20, most=6, **options)
+    return Joint(graph, costs_of, Goal(None, slack * seconds), 60.0, 20, most=6, **options)
 
 
 def searched():

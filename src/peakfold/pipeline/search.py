@@ -17,6 +17,7 @@ from peakfold.pipeline.searches import Searches, side_by_side
 from peakfold.pipeline.stage import Stages
 from peakfold.plan.fission.program import CostsOf
 from peakfold.plan.schedule import offload_search, planner
+from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.search import joint
 from peakfold.report.units import bytes_text
 
@@ -89,13 +90,16 @@ def kind_of(asked: Request, costs: Costs) -> tuple[object, ...]:
 
 def _search(asked: Request, costs_of: CostsOf, graph: Graph, costs: Costs) -> Callable[..., planner.Found]:
     """Return the search that a request means."""
+    host = Host(limit(asked), _lends(asked)) if is_offloading(asked) else None
     if asked.fission:
-        kept = Searches(asked.resume, asked.save_search, graph, plan_cache.key_of(graph, costs, asked.seed))
+        moved = () if host is None else (asked.host_memory, host.lends)
+        key = plan_cache.key_of(graph, costs, (asked.seed, *moved) if moved else asked.seed)
+        kept = Searches(asked.resume, asked.save_search, graph, key)
         workers = side_by_side(asked.simulated)
-        search = partial(joint.optimize, costs_of=costs_of, workers=workers)
+        search = partial(joint.optimize, costs_of=costs_of, workers=workers, host=host)
         return partial(search, saved=kept.load(), save=kept.store if asked.save_search else None)
-    if is_offloading(asked):
-        return partial(offload_search.optimize, host_memory=limit(asked), lends=_lends(asked))
+    if host is not None:
+        return partial(offload_search.optimize, host_memory=host.memory, lends=host.lends)
     return planner.optimize
 
 

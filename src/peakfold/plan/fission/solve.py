@@ -4,6 +4,9 @@ To the outer graph a region is one node, whose seconds and workspace are those o
 the front of its body. A price, seconds a byte, chooses on all fronts at once; the outer graph is planned with
 these choices; then each region takes the fastest point that fits what the outer plan leaves free while it
 runs. Prices between those that choose the fastest and the smallest points everywhere are tried.
+
+Where values may wait on the host, those of the outer graph do: a loop is a step beside which copies run. What
+lives inside a part stays on the device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +24,13 @@ from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.derived import Body, Derived
 from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned
-from peakfold.plan.schedule import planner
+from peakfold.plan.schedule import offload_search, planner
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.bound import peak_bound
-from peakfold.plan.schedule.found import Point, front_of, require_peak
+from peakfold.plan.schedule.found import Found, Point, front_of, require_peak
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower_tables
+from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.schedule.simulate import simulate_tables
 
 POINTS = 10
@@ -94,12 +98,14 @@ class Solver:
         costs_of: gives the costs of a graph.
         effort: how long is searched.
         axes: of the graphs seen.
+        host: what of the outer graph may wait outside the device; None for nothing.
     """
 
     graph: Graph
     costs_of: CostsOf
     effort: Effort = field(default_factory=Effort)
     axes: Axes = field(default_factory=Axes)
+    host: Host | None = None
 
     def __post_init__(self) -> None:
         self.prepared = prepare(self.graph)
@@ -250,16 +256,8 @@ class Solver:
     ) -> "_Tried":
         """Plan the outer graph with a choice for each body; then let each body take what is left free."""
         costs = priced(derived.graph, self._outer_costs(derived), picked)
-        found = planner.optimize(
-            derived.graph,
-            costs,
-            memory=goal.memory,
-            latency=goal.latency,
-            time_budget=self.effort.time_budget * (1 - SHARE) / among,
-            iterations=self.effort.iterations,
-            seed=self.effort.seed,
-            check=False,
-        )
+        effort = replace(self.effort, time_budget=self.effort.time_budget * (1 - SHARE) / among)
+        found = planned_alone(derived.graph, costs, goal, effort, self.host)
         self.states += found.states
         tables = tabulate(derived.graph, costs)
         timeline = simulate_tables(tables, lower_tables(tables, found.plan), costs.link)
@@ -281,6 +279,46 @@ class Solver:
 
     def _outer_costs(self, derived: Derived) -> Costs:
         return self.costs_of(derived.graph)
+
+
+def planned_alone(
+    graph: Graph, costs: Costs, goal: Goal, effort: Effort, host: Host | None, *, check: bool = False
+) -> Found:
+    """Plan one graph, in which regions are nodes as any others; its values wait on the host where they may.
+
+    Args:
+        graph: the graph.
+        costs: of its nodes.
+        goal: the limits.
+        effort: how long is searched.
+        host: what may wait outside the device; None for nothing.
+        check: whether every point of the front is simulated once more.
+
+    Raises:
+        InfeasibleError: no plan within the limits was found.
+    """
+    if host is None:
+        return planner.optimize(
+            graph,
+            costs,
+            memory=goal.memory,
+            latency=goal.latency,
+            time_budget=effort.time_budget,
+            iterations=effort.iterations,
+            seed=effort.seed,
+            check=check,
+        )
+    return offload_search.optimize(
+        graph,
+        costs,
+        memory=goal.memory,
+        latency=goal.latency,
+        host_memory=host.memory,
+        lends=host.lends,
+        time_budget=effort.time_budget,
+        iterations=effort.iterations,
+        seed=effort.seed,
+    )
 
 
 @dataclass(frozen=True, slots=True)

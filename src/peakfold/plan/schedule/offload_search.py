@@ -43,6 +43,19 @@ STEPS_DOWN = 7
 """Halvings that look for the lowest peak within a time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What may wait outside the device.
+
+    Attributes:
+        memory: most bytes there; None for no limit.
+        lends: whether the caller's own tensors may wait there, too.
+    """
+
+    memory: int | None = None
+    lends: bool = True
+
+
 @dataclass
 class _Effort:
     """How much of a search's time and iterations is used."""
@@ -96,7 +109,8 @@ def optimize(
     goal = Goal(memory, latency)
     joint = _Joint(search, costs, goal, host_memory, lends)
     joint.effort = _Effort(search.started, time_budget, iterations, search.proposals)
-    if reason not in ("nothing to do", "interrupted") and (memory, latency) != (None, None):
+    helps = memory is not None or (latency is not None and joint.best is not None)  # copies save no seconds
+    if reason not in ("nothing to do", "interrupted") and helps:
         try:
             reason = joint.run(reason)
         except KeyboardInterrupt:

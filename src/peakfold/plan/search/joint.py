@@ -15,13 +15,14 @@ from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
 from peakfold.plan.fission.candidates import Candidate
 from peakfold.plan.fission.program import CostsOf
-from peakfold.plan.fission.solve import Effort, Solver
+from peakfold.plan.fission.solve import Effort, Solver, planned_alone
 from peakfold.plan.fission.tree import Tree, choices
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.found import Found, Progress, StopReason
 from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.goal import Goal
+from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.search.clock import Clock
 from peakfold.plan.search.footprint import Ground
 from peakfold.plan.search.roots import FAR, WIDEST, Roots, tree_of
@@ -70,6 +71,7 @@ class Joint:
         workers: processes that plan states; the result does not depend on it where iterations are counted.
         saved: an earlier search of the same to go on with.
         save: given all that is known, at the end and every few states.
+        host: what may wait outside the device; None for nothing. A whole front is searched without.
     """
 
     graph: Graph
@@ -85,6 +87,7 @@ class Joint:
     workers: int = 1
     saved: Saved | None = None
     save: Callable[[Saved], None] | None = None
+    host: Host | None = None
     archive: Archive = field(default_factory=Archive)
     refused: list[InfeasibleError] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
@@ -161,16 +164,9 @@ class Joint:
     def _unsplit(self) -> Unsplit:
         """Plan without regions; the bound is proved for such plans."""
         costs = self.costs_of(self.graph)
+        effort = Effort(FIRST * self.time_budget, self.iterations, self.seed)
         try:
-            found = planner.optimize(
-                self.graph,
-                costs,
-                memory=self.goal.memory,
-                latency=self.goal.latency,
-                time_budget=FIRST * self.time_budget,
-                iterations=self.iterations,
-                seed=self.seed,
-            )
+            found = planned_alone(self.graph, costs, self.goal, effort, self.host, check=True)
         except InfeasibleError as error:
             self.refused.append(error)
             self.states += 1
@@ -188,7 +184,8 @@ class Joint:
 
     def _split(self) -> StopReason | None:
         each = min(EACH, (1 - FIRST) * self.time_budget / STATES)
-        self.solver = solver = Solver(self.graph, self.costs_of, Effort(each, self.iterations, self.seed))
+        effort = Effort(each, self.iterations, self.seed)
+        self.solver = solver = Solver(self.graph, self.costs_of, effort, host=self.host)
         costs = self.costs_of(solver.prepared)
         with self.clock.at("candidates"):
             self.tree = tree_of(solver.prepared, costs, self.roots)
@@ -321,6 +318,7 @@ def optimize(
     workers: int = 1,
     saved: Saved | None = None,
     save: Callable[[Saved], None] | None = None,
+    host: Host | None = None,
 ) -> Found:
     """Find the best plan within the limits, with regions in parts where that pays.
 
@@ -337,6 +335,7 @@ def optimize(
         workers: processes that plan states side by side.
         saved: an earlier search of the same to go on with.
         save: given all that is known when the search ends.
+        host: what may wait outside the device; None for nothing.
 
     Raises:
         InfeasibleError: no plan within the limits was found.
@@ -356,6 +355,7 @@ def optimize(
         workers=workers,
         saved=saved,
         save=save,
+        host=host,
     ).run()
 
 
