@@ -57,6 +57,14 @@ def running(combine: Combine) -> Rule:
     return rule
 
 
+def sort(call: Call) -> Links:
+    """Links of ``sort(x, dim)`` and ``sort(x, stable=, dim=)``: of the last dimension where none is named."""
+    dims = len(call.out())
+    given = [dim for dim in (call.arg(1), call.keyword("dim")) if isinstance(dim, int)]
+    gone = (given[0] if given else -1) % max(dims, 1)
+    return Links(tuple(broadcast(call, (0,), [dim for dim in range(dims) if dim != gone])))
+
+
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 

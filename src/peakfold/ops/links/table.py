@@ -105,10 +105,10 @@ TABLE: Mapping[str, Rule] = {
     "prod": reduction("prod"),
     **_named("var std var_mean std_mean argmax argmin", reduction(None)),
     "linalg_vector_norm": reduction(None, dims=2, keep=3),
-    "topk": views.along(2, linear=(), moves=False),
+    "topk": views.along(2, default=-1, linear=(), moves=False),
     "cumsum": special.running("sum"),
     "cumprod": special.running("prod"),
-    "sort": pointwise(but=1),
+    "sort": special.sort,
     # softmax and normalization
     **_named("_softmax _log_softmax _safe_softmax softmax log_softmax", pointwise(but=1)),
     **_named("_softmax_backward_data _log_softmax_backward_data", pointwise(but=2, linear=((0,),))),

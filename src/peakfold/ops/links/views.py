@@ -89,20 +89,21 @@ def _repeated(call: Call) -> Iterator[Axis]:
             yield axis([], [Slot(0, Factor(dim, 1, total // length, length))], None)
 
 
-def along(position: int, *, linear: Groups = ((0,),), moves: bool = True) -> Rule:
+def along(position: int, *, default: int = 0, linear: Groups = ((0,),), moves: bool = True) -> Rule:
     """Return the rule of an operator that treats each place of every other dimension alike.
 
     Operands have as many dimensions as the outputs; those of other length than the output's are whole.
 
     Args:
         position: of the argument that names the dimension.
+        default: the dimension where that is left out.
         linear: sets of argument positions in which it is linear.
         moves: whether it only moves elements.
     """
 
     def rule(call: Call) -> Links:
         dims = len(call.out())
-        gone = call.number(position) % dims if dims else 0
+        gone = call.number(position, default) % dims if dims else 0
         kept = [dim for dim in range(dims) if dim != gone]
         axes = tuple(_across(call, kept))
         return Links(axes, grouped(call, linear), moves=moves)
