@@ -88,11 +88,13 @@ def _embeddings(graph: Graph) -> Iterator[Node]:
 
 def _score_words(graph: Graph, scores: Value, tables: Container[int]) -> Iterator[tuple[Place, str]]:
     """The dimension that a loss chooses from: rows of a table, or classes; before the softmax too."""
-    word = "vocabulary" if graph.tensor_type(scores).shape[1] in tables else "classes"
+    shape = graph.tensor_type(scores).shape
+    dim = min(len(shape) - 1, 1)
+    word = "vocabulary" if shape[dim] in tables else "classes"
     maker = graph.node.get(scores.node)
-    yield (scores, 1), word
+    yield (scores, dim), word
     for value in () if maker is None else maker.inputs[:1]:
-        yield (value, 1), word
+        yield (value, dim), word
 
 
 def _weak(graph: Graph) -> Iterator[tuple[Place, str]]:

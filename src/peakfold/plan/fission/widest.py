@@ -14,7 +14,7 @@ def widest(graph: Graph, axis: Component, of: Iterable[int] | None = None) -> tu
     """Return the runs of the widest region along an axis that is found by leaving out what is refused.
 
     A node that cannot be done in parts stays outside, and so does what it needs of the region, or what
-    needs it, whichever is less.
+    needs it, whichever is less. Of a view that cannot, what reads it does.
 
     Args:
         graph: the program, prepared.
@@ -34,10 +34,25 @@ def widest(graph: Graph, axis: Component, of: Iterable[int] | None = None) -> tu
         found = assign(graph, [Run(ident) for ident in inside], axis)
         if not isinstance(found, Refusal):
             break
-        if found.node not in ids:
+        if found.node is None:
             return ()
-        ids.remove(found.node)
+        left = _left_out(graph, found.node)
+        if left.isdisjoint(ids):
+            return ()
+        ids = [ident for ident in ids if ident not in left]
     return tuple(Run(ident) for ident in sorted(ids))
+
+
+def _left_out(graph: Graph, refused: int) -> set[int]:
+    """A node that is refused; of a view, the steps that read it, through others too."""
+    found, waiting = set[int](), [refused]
+    while waiting:
+        node = graph.node[waiting.pop()]
+        found.add(node.id)
+        if node.is_view:
+            readers = {user for value in node.outputs for user in graph.users.get(value, ())}
+            waiting += readers - found
+    return found
 
 
 class _Reach:
