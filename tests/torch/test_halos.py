@@ -45,6 +45,13 @@ class Running(nn.Module):
         return x.cumsum(2)
 
 
+class Adaptive(nn.Module):
+    """The mean of windows of two by two, said by the size of what is left."""
+
+    def forward(self, x):
+        return nn.functional.adaptive_avg_pool2d(x, (x.shape[2] // 2, x.shape[3] // 2))
+
+
 def conv(kernel: int, padding: int, stride: int = 1, dilation: int = 1, groups: int = 1) -> nn.Module:
     return nn.Conv2d(CHANNELS, CHANNELS, kernel, stride, padding, dilation, groups)
 
@@ -65,6 +72,8 @@ def layers():
         "|strided": lambda: conv(3, 1, 2),
         "|one": lambda: conv(1, 0, 2),
         "|stem": lambda: nn.MaxPool2d(3, 2, 1),
+        "|adaptive": Adaptive,
+        "*nearest": lambda: nn.Upsample(scale_factor=2),
         "*spread": lambda: nn.ConvTranspose2d(4, 4, 2, 2),
         "*wide": lambda: nn.ConvTranspose2d(4, 4, 4, 2, 1),
         "*odd": lambda: nn.ConvTranspose2d(4, 4, 3, 2, 1, 1),

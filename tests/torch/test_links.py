@@ -160,11 +160,16 @@ CALLS = {
         (N(2, 4, 6, 8), N(2, 4, 6, 8), N(2, 4, 6, 8), 0.0, causal) for causal in (False, True)
     ],
     "_scaled_dot_product_flash_attention_for_cpu_backward.default": [],
-    "nll_loss_forward.default": [(N(6, 4), labels(4, 6), None, reduction, -100) for reduction in (0, 1, 2)],
+    "nll_loss_forward.default": [
+        *((N(6, 4), labels(4, 6), None, reduction, -100) for reduction in (0, 1, 2)),
+        *((W(6, 7), labels(7, 6), W(7), reduction, ignored) for reduction in (0, 2) for ignored in (0, 5)),
+        (W(7), labels(7), None, 2, -100),
+    ],
     "nll_loss2d_forward.default": [(N(6, 4, 2, 3), labels(4, 6, 2, 3), N(4), r, 1) for r in (0, 2)],
     "nll_loss_backward.default": [
         (N(), N(6, 4), labels(4, 6), None, 1, -100, N()),
         (N(6), N(6, 4), labels(4, 6), None, 0, -100, N()),
+        *((W(), W(6, 7), labels(7, 6), W(7), 2, ignored, W()) for ignored in (-100, 0, 5)),
     ],
     "nll_loss2d_backward.default": [(N(), N(6, 4, 2, 3), labels(4, 6, 2, 3), N(4), 2, 1, N())],
     "mse_loss.default": [(W(4, 6), W(4, 6), 0), (W(4, 6), W(4, 6), 2), (W(4, 6), W(4, 6), 1)],
@@ -339,7 +344,7 @@ def test_parts_make_the_whole(name, args):
         length = next(slot.factor.length for slot in (*axis.operands, *axis.outputs))
         if links.added and not axis.outputs:
             continue  # an operand that is added once: tried without it
-        if axis.has_halo or node.op.packet in INDICES:
+        if axis.has_halo or axis.counted or node.op.packet in INDICES:
             continue  # neighbours share rows, or a part counts from its own: tried as regions
         for piece in pieces(length):
             if axis.carry is not None and piece.outer > 1:

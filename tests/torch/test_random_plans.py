@@ -57,7 +57,7 @@ def sources(found):
     return whole, split, noise_of(found, whole, split)
 
 
-@pytest.mark.parametrize("name", sorted(programs()))
+@pytest.mark.parametrize("name", sorted(set(programs()) - {"classes"}))  # one sample: nothing is summed
 def test_every_fault_is_caught(name):
     found = subject(name, momentum)
     whole, split, noise = sources(found)

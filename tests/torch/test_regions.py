@@ -147,6 +147,29 @@ class Words(nn.Module):
         return self.head(self.body(self.table(tokens)))
 
 
+class Classes(nn.Module):
+    """Few tokens, each one of many classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(40, 6), nn.Linear(6, 40)
+
+    def forward(self, tokens):
+        return self.head(torch.tanh(self.table(tokens)))
+
+
+class Queries(nn.Module):
+    """One query over many keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.kv, self.out = nn.Parameter(torch.randn(1, 6)), nn.Linear(6, 12), nn.Linear(6, 6)
+
+    def forward(self, x):
+        key, value = self.kv(x).chunk(2, -1)
+        return self.out((self.query @ key.transpose(-2, -1)).softmax(-1) @ value)
+
+
 class Image(nn.Module):
     def __init__(self):
         super().__init__()
@@ -182,6 +205,8 @@ def programs() -> dict[str, tuple]:
         "mlp": (Mlp(), _squares, (torch.randn(7, 6), torch.randn(7, 6))),
         "attention": (Attention(), _squares, (torch.randn(4, 5, 6), torch.randn(4, 5, 6))),
         "words": (Words(), _labels, (torch.randint(11, (4, 5)), torch.randint(11, (4, 5)))),
+        "classes": (Classes(), _labels, (torch.randint(40, (1, 2)), torch.randint(40, (1, 2)))),
+        "queries": (Queries(), _squares, (torch.randn(2, 32, 6), torch.randn(2, 1, 6))),
         "image": (Image(), _labels, (torch.randn(6, 2, 8, 8), torch.randint(3, (6,)))),
         "normed": (Normed(), _labels, (torch.randn(9, 6), torch.randint(3, (9,)))),
     }
@@ -205,7 +230,7 @@ def captured(name: str) -> tuple[Graph, dict[int, torch.Tensor], dict[int, float
     return graph, tensors, scalars
 
 
-GRAPHS = {name: captured(name) for name in ("mlp", "attention", "words", "image", "normed")}
+GRAPHS = {name: captured(name) for name in programs()}
 
 
 def any_region(draw, graph: Graph) -> Region | None:

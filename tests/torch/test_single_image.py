@@ -6,6 +6,8 @@ import pytest
 import torch
 from tests.torch.test_fission_axes import close, run, wide
 from tests.torch.test_regions import agree
+from torch import nn
+from torch.nn import functional
 
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan, Region
@@ -53,3 +55,48 @@ def test_a_step_of_a_unet_in_parts_of_rows_is_equal():
     task = Task.of(load_target("unet", size="tiny", optimizer="sgd", batch=1))
     assert len(in_rows(prepare(task.capture().graph), 2)) > 30
     agree(task, lambda graph: Plan(graph.digest, regions=in_rows(prepare(graph), 2)))
+
+
+class Resized(nn.Module):
+    """Halved by windows and doubled again, with what is around; rows are never all of one part's."""
+
+    def __init__(self, nearest: float | tuple[int, int]):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
+        self.head, self.nearest = nn.Conv2d(12, 4, 1), nearest
+
+    def forward(self, x):
+        kept = functional.gelu(self.down(x))
+        small = functional.adaptive_avg_pool2d(kept, (kept.shape[2] // 2, kept.shape[3] // 2))
+        given = {"size": self.nearest} if isinstance(self.nearest, tuple) else {"scale_factor": self.nearest}
+        large = functional.interpolate(functional.gelu(self.up(small)), **given)
+        return self.head(torch.cat((kept, large), 1))
+
+
+@pytest.mark.parametrize("nearest", [2.0, (16, 8)])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_what_is_resized_by_whole_numbers_is_in_parts_of_rows(nearest, parts):
+    torch.manual_seed(0)
+    model = Resized(nearest)
+    batch = (torch.randn(1, 3, 16, 8), torch.randint(4, (1, 16, 8)))
+    task = Task(
+        model,
+        lambda m, x, y: functional.cross_entropy(m(x), y),
+        torch.optim.AdamW(model.parameters()),
+        batch,
+    )
+    whole = prepare(task.capture().graph)
+    inside = {run.node for region in in_rows(whole, parts) for run in region.runs}
+    moved = [n for n in whole.nodes if "upsample" in n.name or "adaptive" in n.name]
+    assert len([n for n in moved if not n.is_view]) == 6
+    assert all(n.id in inside for n in moved if not n.is_view)
+    agree(task, lambda graph: Plan(graph.digest, regions=in_rows(prepare(graph), parts)))
+
+
+@pytest.mark.parametrize("size", [(15, 8), (48, 8), (12, 8)])
+def test_what_is_resized_otherwise_stays_one_operator(size):
+    task = Task(Resized(size).double().eval(), None, None, (torch.randn(1, 3, 16, 8).double(),))
+    model = task.model
+    model.forward = lambda x: functional.interpolate(model.down(x), size)
+    packets = [node.op.packet for node in prepare(task.capture().graph).nodes]
+    assert "upsample_nearest2d" in packets

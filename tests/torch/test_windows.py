@@ -76,7 +76,7 @@ WINDOWS = [*convolutions(), *transposed(), *gradients(), *pools()]
 @pytest.mark.parametrize(("name", "args"), [*WINDOWS, *(case.values for case in cases())])
 def test_parts_that_share_rows_make_the_whole(name, args):
     graph, node, values = program(name, args)
-    axes = [axis for axis in links_of(graph, node).axes if axis.has_halo or node.op.packet in INDICES]
+    axes = [a for a in links_of(graph, node).axes if a.has_halo or a.counted or node.op.packet in INDICES]
     for axis, parts in product(axes, (2, 3, None)):
         slot = axis.operands[0]
         vertex = (node.inputs[slot.index], slot.factor)

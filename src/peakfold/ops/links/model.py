@@ -95,6 +95,8 @@ class Axis:
         combine: how parts of an output without it make the whole; None where they do not.
         same: outputs without it that each part makes whole.
         carry: how the last place of a part goes into all of the next one; None where parts are apart.
+        counted: operands without the axis whose elements are places of it, as labels of classes: a part
+            reads them from its own first place, and does not count those of other parts.
     """
 
     operands: tuple[Slot, ...]
@@ -102,6 +104,7 @@ class Axis:
     combine: Combine | None = "sum"
     same: frozenset[int] = frozenset()
     carry: Combine | None = None
+    counted: frozenset[int] = frozenset()
 
     @property
     def has_halo(self) -> bool:
@@ -109,14 +112,16 @@ class Axis:
         return any(slot.halo is not None for slot in self.operands)
 
     def allows(self, place: Factor) -> bool:
-        """Whether it can be split along a factor of itself: parts with halos are stretches of neighbours.
+        """Whether it can be split along a factor of itself.
+
+        Parts with halos, and those whose places are counted, are stretches of neighbours.
 
         Example:
             >>> rows = Axis((Slot(0, whole(2, 8), Halo(1, 1, 0.0)),), (Slot(0, whole(2, 8)),), None)
             >>> rows.allows(Factor(0, 1, 4, 2)), rows.allows(Factor(0, 4, 2, 1))
             (True, False)
         """
-        return place.outer == 1 or not self.has_halo
+        return place.outer == 1 or not (self.has_halo or self.counted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Rules of operators that one line does not say."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from peakfold.ir.graph import Arg
 from peakfold.ir.types import TensorType
@@ -272,14 +273,15 @@ def nll_forward(call: Call) -> Links | None:
     """Links of ``nll_loss(2d)_forward(x, target, weight, reduction, ignore)``: sums add up, means do not."""
     if call.number(3) == MEAN:
         return Links()
-    dims = _nll_dims(call, 1)
+    dims, classes = _nll_dims(call, 1), _classes(call, 0, 1, 2, ())
     if call.number(3) == SUM:
-        return Links(long([axis(slots(call, (0, dim), (1, at)), ()) for dim, at in dims]))
+        rows = [axis(slots(call, (0, dim), (1, at)), ()) for dim, at in dims]
+        return Links(long([*rows, classes]))
     axes = [
         Axis(tuple(slots(call, (0, dim), (1, at))), tuple(outs(call, (0, at))), None, frozenset({1}))
         for dim, at in dims
     ]
-    return Links(long(axes))
+    return Links(long([*axes, classes]))
 
 
 def nll_backward(call: Call) -> Links:
@@ -290,11 +292,40 @@ def nll_backward(call: Call) -> Links:
         axis(slots(call, *([row] if row else []), (1, dim), (2, at)), outs(call, (0, dim)), None)
         for (dim, at), row in zip(dims, rows, strict=True)
     ]
+    axes.append(_classes(call, 1, 2, 3, ((0, _class_dim(call, 1)),)))
     return Links(long(axes), (frozenset({0}),))
+
+
+def _class_dim(call: Call, scores: int) -> int:
+    return min(len(call.shape(scores)) - 1, 1)
+
+
+def _classes(call: Call, scores: int, target: int, weight: int, made: tuple[tuple[int, int], ...]) -> Axis:
+    """The axis of the classes, of which the labels name places; parts of a loss add up.
+
+    Args:
+        call: of a loss, or of its gradient.
+        scores: position of the argument that has the classes.
+        target: position of the labels.
+        weight: position of the weight of each class.
+        made: where outputs have the axis.
+    """
+    labels = call.operand(target)
+    found = axis(slots(call, (scores, _class_dim(call, scores)), (weight, 0)), outs(call, *made))
+    return replace(found, counted=frozenset() if labels is None else frozenset({labels}))
 
 
 NONE, MEAN, SUM = 0, 1, 2
 """Reductions of losses."""
+
+
+IGNORED: Mapping[str, int] = {
+    "nll_loss_forward": 4,
+    "nll_loss2d_forward": 4,
+    "nll_loss_backward": 5,
+    "nll_loss2d_backward": 5,
+}
+"""Position of the label that does not count."""
 
 
 def _nll_dims(call: Call, target: int) -> list[tuple[int, int]]:

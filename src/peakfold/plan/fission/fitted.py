@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from peakfold.ir.graph import Graph, Node, Op, Value
+from peakfold.ir.graph import Arg, Graph, Node, Op, Value
 from peakfold.ir.types import TensorType, contiguous_strides
 from peakfold.ops.links import Slot
+from peakfold.ops.links.special import IGNORED
 from peakfold.ops.links.windows import INDICES, given_halo, kernel_of
 from peakfold.ops.strides import reads_strides
 from peakfold.plan.fission.borders import Names, Place, resized, view_node
@@ -18,6 +19,8 @@ PAD = "aten.constant_pad_nd.default"
 SLICE = "aten.slice.Tensor"
 ADD = "aten.add.Scalar"
 SUB = "aten.sub.Scalar"
+NOT_COUNTED = -100
+"""The label, in a part, of what belongs to another one."""
 
 Made = tuple[Value, tuple[Node, ...]]
 """A Value, and the nodes that have to be added for it."""
@@ -59,6 +62,9 @@ class Fitted:
     def called(self, node: Node, mine: Node) -> Node:
         """Return a node of a part with the arguments that it takes where its operand has its halo already."""
         use = self.halos.uses.get(node.id)
+        if use is not None and use.axis.counted:
+            at = IGNORED[node.op.packet]
+            return replace(mine, args=(*mine.args[:at], NOT_COUNTED, *mine.args[at + 1 :]))
         if use is None or not use.axis.has_halo:
             return mine
         kernel = kernel_of(node, lambda value: self.graph.tensor_type(value).shape)
@@ -83,6 +89,9 @@ class Fitted:
             mine: the operand in the part, with all the rows that it has there.
         """
         fresh: tuple[Node, ...] = ()
+        use = self.halos.uses.get(node.id)
+        if use is not None and index in use.axis.counted:
+            return self._labels(node, index, mine)
         if node.inputs[index] in self._counted or self._is_counted(node, index):
             mine, fresh = self._local(node, index, mine)
         wanted = self._wanted(node, index)
@@ -161,7 +170,39 @@ class Fitted:
             self.names, f"{self.graph.name_of(value)}.own", SLICE, (mine, factor.dim, *ends), owned
         )
 
-    # --- operands that count places of a plane ---
+    # --- operands that count places ---
+
+    def _labels(self, node: Node, index: int, mine: Value) -> Made:
+        """Labels counted from the first class of a part; those of other parts do not count."""
+        use = self.halos.uses[node.id]
+        slot = use.axis.operands[0]
+        factor = self._factor(node.inputs[slot.index])
+        assert factor is not None
+        ignored = node.args[IGNORED[node.op.packet]]
+        key = (mine, factor.inner, ignored)
+        if key in self._known:
+            return self._known[key], ()
+        kind = self.graph.tensor_type(node.inputs[index])
+        flags = replace(kind, dtype="bool")
+        first, count = (
+            self.place.arg(Term("start", factor.inner)),
+            self.place.arg(Term("extent", factor.inner)),
+        )
+        name = f"{self.graph.name_of(node.inputs[index])}.labels"
+        fresh: list[Node] = []
+
+        def made(op: str, kind: TensorType, *args: Arg) -> Value:
+            fresh.append(
+                Node(self.names.id(), self.names.name(name), Op(op), tuple(args), (), (kind,), (None,))
+            )
+            return fresh[-1].outputs[0]
+
+        own = made(SUB, kind, mine, first)
+        before, behind = made("aten.lt.Scalar", flags, own, 0), made("aten.ge.Scalar", flags, own, count)
+        beside = made("aten.logical_or.default", flags, before, behind)
+        out = made("aten.logical_or.default", flags, beside, made("aten.eq.Scalar", flags, mine, ignored))
+        self._known[key] = made("aten.masked_fill.Scalar", kind, own, out, NOT_COUNTED)
+        return self._known[key], tuple(fresh)
 
     @cached_property
     def _counted(self) -> dict[Value, tuple[Term, ...]]:

@@ -2,8 +2,9 @@
 
 Means become sums and a division; the total weight of a loss is counted from the labels alone; random numbers
 are drawn whole, from a size and not from a value; a training batch normalization takes its statistics
-sample by sample, and merges them. Where there is one image alone, statistics are taken row by row, and the
-gradient of a convolution is taken apart. Sums are rounded in another order, nothing else changes.
+sample by sample, and merges them; a softmax of few rows over many places is of what all of them come to.
+Where there is one image alone, statistics are taken row by row, and the gradient of a convolution and
+resizing are taken apart. Sums are rounded in another order, nothing else changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType
-from peakfold.plan.fission import gradients, identities, norms
+from peakfold.plan.fission import gradients, identities, norms, resizing, softmax
 from peakfold.plan.fission.rebuild import Rebuild, dense, placed_on, without_unread
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -236,6 +237,8 @@ REWRITES: Mapping[str, Rewrite] = {
     "nll_loss2d_forward": _nll,
     "bernoulli": _bernoulli,
     "native_dropout": _native_dropout,
+    **dict.fromkeys(("_softmax", "_log_softmax"), softmax.forward),
+    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), softmax.backward),
     **dict.fromkeys(REDUCED, _loss),
     **dict.fromkeys((f"{name}_backward" for name in REDUCED), _loss_backward),
 }
@@ -243,6 +246,10 @@ REWRITES: Mapping[str, Rewrite] = {
 
 ROWS: Mapping[str, Rewrite] = {
     "convolution_backward": gradients.apart,
+    "upsample_nearest2d": resizing.repeated,
+    "upsample_nearest2d_backward": resizing.summed,
+    "_adaptive_avg_pool2d": resizing.averaged,
+    "_adaptive_avg_pool2d_backward": resizing.shared,
     **dict.fromkeys((*identities.COPIED, *identities.PADS), identities.dropped),
     **dict.fromkeys((f"{name}_backward" for name in identities.PADS), identities.dropped),
 }

@@ -36,6 +36,7 @@ class _Stages:
         graph: the program, prepared.
         component: the axis.
         out: nodes that stay outside whatever their operands are.
+        anew: whether everything of the forward that a later region reads in parts is made in them again.
         stage: number of the region of each node inside.
         after: number of the last region that each node outside depends on, -1 for none.
         states: of every value.
@@ -44,6 +45,7 @@ class _Stages:
     graph: Graph
     component: Component
     out: frozenset[int]
+    anew: bool = False
     stage: dict[int, int] = field(default_factory=dict)
     after: dict[int, int] = field(default_factory=dict)
     states: dict[Value, State] = field(default_factory=dict)
@@ -105,16 +107,18 @@ class _Stages:
         return state if value.node in self.stage else self.factors.get(value)
 
 
-def stages(graph: Graph, component: Component) -> tuple[Piece, ...]:
+def stages(graph: Graph, component: Component, *, anew: bool = False) -> tuple[Piece, ...]:
     """Return the regions that come one after the other, each with what of the forward it computes again.
 
     Args:
         graph: the program, prepared.
         component: the axis.
+        anew: whether that is everything that it reads in parts, products and all: no score of a softmax that
+            is taken apart is kept whole then between what sums it and what uses the sum.
     """
     out: frozenset[int] = frozenset()
     while True:
-        found = _Stages(graph, component, out)
+        found = _Stages(graph, component, out, anew)
         found.number()
         pieces, refused = _pieces(found)
         if not refused:
@@ -175,10 +179,11 @@ def _anchor(found: _Stages, runs: Sequence[Run]) -> Vertex | None:
 
 
 def _again(found: _Stages, own: Sequence[Node], stage: int) -> set[int]:
-    """Nodes of the forward that the backward of a region computes again: element-wise, from what is kept."""
+    """Nodes of the forward that a region computes again, for its backward if not anew, from what is kept."""
     graph = found.graph
     again: set[int] = set()
-    waiting = [value for node in own if node.origin.phase == "backward" for value in node.inputs]
+    readers = (node for node in own if found.anew or node.origin.phase == "backward")
+    waiting = [value for node in readers for value in node.inputs]
     seen = set(waiting)
     while waiting:
         value = waiting.pop()
@@ -186,7 +191,8 @@ def _again(found: _Stages, own: Sequence[Node], stage: int) -> set[int]:
         if node is None or found.stage.get(node.id, stage) >= stage or node.origin.phase != "forward":
             continue
         if not node.is_view:
-            if not _is_cheap(graph, node) or not isinstance(found.states.get(value), Factor):
+            allowed = found.anew or _is_cheap(graph, node)
+            if not allowed or not isinstance(found.states.get(value), Factor):
                 continue
             again.add(node.id)
         fresh = [v for v in node.inputs if v not in seen]
