@@ -84,7 +84,8 @@ class Subject:
                 tensors[item.id] = (made + 0.5).to(getattr(torch, item.type.dtype))
             else:
                 own = found.detach()
-                tensors[item.id] = own + NOISE * made if item.kind == "parameter" else own.clone()
+                noisy = item.kind == "parameter"
+                tensors[item.id] = own + NOISE * made.to(own.dtype) if noisy else own.clone()
         return Subject(name, graph, tensors, scalars)
 
     @cached_property
