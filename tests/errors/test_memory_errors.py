@@ -114,6 +114,7 @@ def test_a_capacity_that_no_arena_can_have(capacity, what, where, tmp_path, caps
     found = json.loads(figures.read_text())
     assert (found["arena"], found["lower_bound"], found["status"]) == (13, 13, "infeasible")
     assert not (tmp_path / "s.csv").exists()
+    assert run("plan", file, "--capacity", 13, "-o", tmp_path / "s.csv") == 0
 
 
 def test_the_library_keeps_the_bound_in_the_error():
@@ -131,6 +132,8 @@ def test_proved_infeasible_says_so_with_the_best_arena_and_the_bound(tmp_path, c
     assert "best arena 11 bytes; lower bound 11 bytes" in captured.err
     figures = json.loads(captured.out)
     assert (figures["status"], figures["arena"], figures["lower_bound"]) == ("infeasible", 11, 11)
+    assert "raise --capacity to 11, for which there is a placement" in captured.err
+    assert run("plan", file, "--capacity", 11) == 0
     assert not (tmp_path / "s.csv").exists()
 
 

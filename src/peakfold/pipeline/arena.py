@@ -35,7 +35,10 @@ def why_predicted(task: Task, runnable: bool) -> str:
     if not runnable:
         return "the arena is planned from predicted allocations: nothing was run"
     if task.device != "cpu":
-        return f"the program runs without its arena: there is no allocator of arenas for {task.device}"
+        return (
+            f"the program runs without its arena: on {task.device} torch takes another allocator only before "
+            "its first allocation, and then counts no bytes; it is planned, with settings for torch's own"
+        )
     try:
         native()
     except UsageError as error:
