@@ -213,6 +213,27 @@ def test_nested_regions_compute_the_same(name):
         computes_the_same(graph, values, regions)
 
 
+def test_regions_are_nested_three_deep():
+    graph = prepare(captured("bert"))
+    values = run(graph)
+    hot = {value for value in graph.storages() if value.node in graph.node}
+    tree = Tree(candidates(graph, hot, components(graph)))
+    outer = next(k for k, item in enumerate(tree.candidates) if item.axis == "batch")
+    parts = tuple(2 if k == outer else 1 for k in range(len(tree.candidates)))
+    deep = [
+        two
+        for one in tree.moves(parts)
+        for two in tree.moves(one.parts)
+        if (one.kind, two.kind) == ("nest", "nest") and tree.is_within(two.index, one.index)
+    ]
+    assert deep
+    for move in deep[:2]:
+        region, *_ = regions_of(graph, tree, move.parts)
+        (inner,) = region.plan.regions
+        assert [one.axis for one in inner.plan.regions] == [tree.candidates[move.index].axis]
+        computes_the_same(graph, values, [region])
+
+
 def computes_the_same(graph, values, regions):
     """Run a program with its loops, and compare all that it gives out."""
     tensors = {v.node: x for v, x in values.items() if v.node in graph.input and isinstance(x, torch.Tensor)}

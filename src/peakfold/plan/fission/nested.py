@@ -1,8 +1,8 @@
 """A state of the fission tree as regions of a plan, nested ones inside the plans of the outer ones."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Anchor, Plan, Region
 from peakfold.plan.fission.axes import Axes
@@ -11,6 +11,8 @@ from peakfold.plan.fission.derived import Body
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.states import Factor
 from peakfold.plan.fission.tree import Parts, Tree, region_of, rest_of
+
+Placed = Callable[[Region], Region]
 
 
 def regions_of(graph: Graph, tree: Tree, parts: Parts, axes: Axes | None = None) -> tuple[Region, ...]:
@@ -36,31 +38,30 @@ def regions_of(graph: Graph, tree: Tree, parts: Parts, axes: Axes | None = None)
     )
 
 
-def _region(graph: Graph, tree: Tree, parts: Parts, index: int, axes: Axes) -> Region:
-    outer = region_of(tree.candidates[index], parts[index])
+def _region(
+    graph: Graph, tree: Tree, parts: Parts, index: int, axes: Axes, placed: Placed = lambda region: region
+) -> Region:
+    """A region with all that is nested in it.
+
+    Args:
+        graph: the program, or the graph of a part that the region is in.
+        tree: the candidates, of the program.
+        parts: the state.
+        index: of the candidate.
+        axes: knows the axes of graphs.
+        placed: says what a region of the program is in that graph.
+    """
+    outer = placed(region_of(tree.candidates[index], parts[index]))
     inner = tree.inside(parts, index)
     if all(count == 1 for count in inner):
         return outer
     (body,) = derive(graph, (outer,), axes).bodies.values()
-    regions = tuple(
-        _in_part(body, _region_in(body, tree, inner, k, axes), graph, axes) for k in tree.outermost(inner)
-    )
+
+    def in_part(region: Region) -> Region:
+        return _in_part(body, placed(region), graph, axes)
+
+    regions = tuple(_region(body.part, tree, inner, k, axes, in_part) for k in tree.outermost(inner))
     return replace(outer, plan=Plan(body.part.digest, regions=regions))
-
-
-def _region_in(body: Body, tree: Tree, parts: Parts, index: int, axes: Axes) -> Region:
-    """A nested region; what is nested in it again is of the part of a part."""
-    deeper = tree.inside(parts, index)
-    if any(count > 1 for count in deeper):
-        names = ", ".join(tree.candidates[k].axis for k, count in enumerate(deeper) if count > 1)
-        raise PlanError(
-            stage="split",
-            what="a region is nested in a nested region",
-            where=body.region.axis,
-            got=names,
-            expected="regions inside regions, one deep",
-        )
-    return region_of(tree.candidates[index], parts[index])
 
 
 def _in_part(body: Body, region: Region, graph: Graph, axes: Axes) -> Region:
