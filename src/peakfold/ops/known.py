@@ -25,7 +25,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "views": (
         "alias", "as_strided", "chunk", "detach", "diagonal", "expand", "expand_as", "narrow", "permute",
         "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unfold",
-        "unsqueeze", "view", "view_as",
+        "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unsqueeze", "view", "view_as",
     ),
     "gradients of copies": (
         "_index_put_impl", "_unsafe_index_put", "diagonal_backward",

@@ -10,6 +10,7 @@ from peakfold.graph.rewrite.liveness import peak
 from peakfold.graph.rewrite.passes.common import CommonSubexpressions
 from peakfold.graph.rewrite.passes.constants import ConstantFolding
 from peakfold.graph.rewrite.passes.dead import DeadCode
+from peakfold.graph.rewrite.passes.forwarded import ForwardedParts
 from peakfold.graph.rewrite.passes.views import CanonicalViews
 from peakfold.ir.graph import Graph
 
@@ -25,7 +26,13 @@ class Pass(Protocol):
         """Return the graph after it."""
 
 
-PASSES: tuple[Pass, ...] = (DeadCode(), ConstantFolding(), CanonicalViews(), CommonSubexpressions())
+PASSES: tuple[Pass, ...] = (
+    DeadCode(),
+    ConstantFolding(),
+    ForwardedParts(),
+    CanonicalViews(),
+    CommonSubexpressions(),
+)
 """Passes that keep every bit, in their order."""
 
 ROUNDS = 4
