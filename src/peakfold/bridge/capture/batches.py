@@ -1,7 +1,8 @@
 """How a batch is handed to ``loss_fn``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import torch
@@ -31,9 +32,22 @@ def flatten(batch: object) -> FlatBatch:
         ('batch.x', 'batch.y.0', 'batch.y.1')
     """
     args, kwargs = arguments(batch)
+    leaves = (*args, *kwargs.values())
+    if all(map(is_tensor, leaves)) and all(type(key) is str for key in kwargs):
+        return FlatBatch(leaves, *_form_of_tensors(len(args), tuple(kwargs)))
     paths, tree = pytree.tree_flatten_with_path((args, kwargs))
-    names = tuple(".".join(("batch", *map(_key, path[1:]))) for path, _ in paths)
-    return FlatBatch(tuple(leaf for _, leaf in paths), tree, names)
+    return FlatBatch(tuple(leaf for _, leaf in paths), tree, _names(paths))
+
+
+@lru_cache(maxsize=256)
+def _form_of_tensors(count: int, keys: tuple[str, ...]) -> tuple[pytree.TreeSpec, tuple[str, ...]]:
+    """Return tree and names of a batch of so many tensors by position, and one by each key."""
+    paths, tree = pytree.tree_flatten_with_path(((0,) * count, dict.fromkeys(keys, 0)))
+    return tree, _names(paths)
+
+
+def _names(paths: Sequence[tuple[Sequence[object], object]]) -> tuple[str, ...]:
+    return tuple(".".join(("batch", *map(_key, path[1:]))) for path, _ in paths)
 
 
 def arguments(batch: object) -> tuple[tuple[object, ...], dict[str, object]]:

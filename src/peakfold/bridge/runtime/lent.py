@@ -21,6 +21,8 @@ def as_tensors(batch: object) -> tuple[object, Copies]:
         >>> tensor.data_ptr() == array.ctypes.data, copies.tensors
         (True, 0)
     """
+    if isinstance(batch, tuple) and all(isinstance(leaf, torch.Tensor) for leaf in batch):
+        return batch, Copies()
     leaves, tree = pytree.tree_flatten(batch)
     if not any(_is_foreign(leaf) for leaf in leaves):
         return batch, Copies()

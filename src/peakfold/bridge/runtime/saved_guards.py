@@ -72,7 +72,7 @@ class SavedGuards:
     ) -> str | None:
         """Return what does not hold, or None."""
         flat = flatten(batch)
-        if flat.tree != self.tree:
+        if flat.tree is not self.tree and flat.tree != self.tree:
             return "a batch of another form"
         for name, leaf, known in zip(flat.names, flat.leaves, self.batch, strict=True):
             now = _batch_leaf(name, leaf)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils import _pytree as pytree
 
-from peakfold.bridge.capture.batches import arguments
+from peakfold.bridge.capture.batches import arguments, flatten
 from peakfold.bridge.capture.binding import BatchLeaf, GradientOf, Verbatim
 from peakfold.bridge.runtime.arena import Arena, Home, Recorder, Results
 from peakfold.bridge.runtime.bind import Binder, Subject
@@ -241,7 +241,7 @@ class _Program:
         if not self._binder.is_current():
             self._binder = Binder(self.compiled, self._subject)
         binding = self.compiled.binding
-        leaves = pytree.tree_leaves(arguments(batch))
+        leaves = list(flatten(batch).leaves)
         tensors, scalars = self._binder.fetch(leaves)
         tensors, brought = self._holder.bring(self.compiled.graph, binding, tensors)
         fault = None
