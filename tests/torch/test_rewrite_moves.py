@@ -13,10 +13,9 @@ from peakfold.ir.graph import Value
 from peakfold.ir.plan import Plan, Recompute
 from peakfold.pipeline.task import Task
 from peakfold.plan.check import check_graph, require_legal
+from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower
-from peakfold.plan.search.rewrites import FAMILIES, Effort, State, moved, remapped, rewritten
-
-QUICK = Effort(iterations=5, seconds=5.0, states=3)
+from peakfold.plan.search.rewrites import FAMILIES, State, by_planner, moved, remapped, rewritten
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +48,16 @@ def test_a_family_moves_everywhere_and_hash_and_map_follow(graph):
 
 def test_states_are_planned_the_best_first_and_the_given_graph_wins_ties(graph):
     total = sum(costs_of(graph).seconds.values())
-    states = rewritten(graph, costs_of, retyped, latency=1.5 * total, effort=QUICK)
+    goal = Goal(None, 1.5 * total)
+    search = by_planner(goal, iterations=5, seconds=5.0)
+    states = rewritten(graph, costs_of, retyped, search, goal, most=3)
     assert {state.families for state in states} >= {(), (("narrow_indices", 1),)}
     assert len({state.hashed.value for state in states}) == len(states)
     peaks = [state.point.peak_bytes for state in states]
     assert peaks == sorted(peaks)
     for state in states:
         require_legal(state.graph, lower(state.graph, state.point.plan))
-    alone = rewritten(graph, costs_of, retyped, latency=1.5 * total, families={}, effort=QUICK)
+    alone = rewritten(graph, costs_of, retyped, search, goal, families={})
     assert [state.families for state in alone] == [()]
     assert peaks[0] <= alone[0].point.peak_bytes
 

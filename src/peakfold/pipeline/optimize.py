@@ -21,6 +21,7 @@ from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.carry import Carrier
 from peakfold.pipeline.held import held
 from peakfold.pipeline.machine import ROOM, environment, free_bytes
+from peakfold.pipeline.moves import is_for
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.proof import proved
 from peakfold.pipeline.quicker import Quickened, every, quickest
@@ -29,6 +30,7 @@ from peakfold.pipeline.request import Request
 from peakfold.pipeline.run import Run
 from peakfold.pipeline.stage import Stages
 from peakfold.pipeline.task import Task
+from peakfold.pipeline.trades import traded
 from peakfold.pipeline.transfer import transfer
 from peakfold.pipeline.tried import Tried
 from peakfold.report.model import Eager, Report, Timeline
@@ -90,6 +92,7 @@ def _optimize(
     resident = plain.timeline.resident - sum(one.size for one in holds)
     budget = _budget(run, eager, plain, resident)
     facts = Facts(asked, captured, costs, before, eager, budget, resident, holds)
+    facts = traded(run, facts, plain.timeline.seconds)
     try:
         tried = within(run, facts, plain)
     except InfeasibleError:
@@ -146,7 +149,7 @@ def _simplified(
 def _rewriters(run: Run, graph: Graph, quick: bool) -> Iterator[Quickened]:
     """Yield what may be done to the captured graph, the best first; a given plan says itself for which."""
     if run.asked.plan is not None:
-        yield from (one for one in every(graph) if one(graph).digest in run.asked.plan)
+        yield from (one for one in every(graph) if is_for(run.asked.plan, one(graph)))
     if quick:
         yield quickest(graph, run.costs)
     yield Quickened()
@@ -311,7 +314,7 @@ def _step(run: Run, program: Program, report: Report) -> Step:
         if below is not None:
             return below
         asked = replace(run.asked, verify=False, plan=None)
-        plain = replace(task, rewriter=None, rounds=False) if task.rounds else task
+        plain = replace(task, rewriter=None, rounds=False)
         again = optimize(plain.with_batch(batch), asked)
         assert again.step is not None
         return again.step.compiled

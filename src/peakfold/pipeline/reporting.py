@@ -15,6 +15,7 @@ from peakfold.pipeline.request import Request
 from peakfold.plan.fission.derive import Splitter
 from peakfold.plan.memory.host import moves
 from peakfold.plan.memory.layout import Held
+from peakfold.plan.schedule.found import Point
 from peakfold.report.arena import Arena, arena_of
 from peakfold.report.decisions import decisions_of
 from peakfold.report.explain import live_at_peak
@@ -46,6 +47,8 @@ class Facts:
         budget: in bytes; None where memory is free.
         resident: bytes of the caller's own tensors, apart from those that the arena holds.
         held: what the arena holds of them.
+        known: a plan of the program that was found when its rewrites were chosen.
+        own_seconds: of the program's operators before rewrites for memory; None where none was made.
     """
 
     asked: Request
@@ -56,6 +59,8 @@ class Facts:
     budget: int | None
     resident: int = 0
     held: tuple[Held, ...] = ()
+    known: Point | None = None
+    own_seconds: float | None = None
 
     @property
     def in_arena(self) -> bool:
@@ -153,8 +158,9 @@ def _arena(facts: Facts, program: Program, use: Use | None) -> Arena | None:
 
 def _predicted_ratio(facts: Facts, program: Program, plain_over_eager: float | None) -> float | None:
     """Return the predicted ratio to eager's time; eager's own operators stand for eager."""
-    graph = facts.captured.graph
-    once = sum(facts.costs.seconds.get(node.id, 0.0) for node in graph.nodes)
+    graph, once = facts.captured.graph, facts.own_seconds
+    if once is None:
+        once = sum(facts.costs.seconds.get(node.id, 0.0) for node in graph.nodes)
     if not once:
         return None
     return program.timeline.seconds / once * (plain_over_eager or 1.0)

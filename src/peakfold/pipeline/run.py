@@ -12,6 +12,7 @@ from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.options import Options
 from peakfold.pipeline import host
+from peakfold.pipeline.moves import Moves
 from peakfold.pipeline.pricing import priced
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.quicker import Quickened
@@ -51,7 +52,9 @@ class Run:
     @property
     def is_quickened(self) -> bool:
         """Whether operators have other forms than those that were captured."""
-        return isinstance(self.task.rewriter, Quickened) and bool(self.task.rewriter.kinds)
+        rewriter = self.task.rewriter
+        first = rewriter.before if isinstance(rewriter, Moves) else rewriter
+        return isinstance(first, Quickened) and bool(first.kinds)
 
     def program(self, captured: Captured, costs: Costs, plan: Plan, budget: int | None) -> Program:
         """Return the program of a plan; refuse one that leaves no room on the host."""

@@ -62,6 +62,25 @@ def find(
     faults = [] if unread is None else [unread]
     if known is not None and not asked.resume and not asked.save_search:
         return known, faults
+    found, interrupted = searched(graph, costs, bounds, asked, stages, costs_of)
+    kept = Kept(found.plan, found.lower_bound_bytes, found.stop_reason, found.states)
+    if interrupted:
+        kept = replace(kept, stop_reason=INTERRUPTED)
+        return kept, [*faults, "the search was interrupted: this is the best plan that it had found"]
+    unkept = plan_cache.store(folder, key, graph, kept)
+    return kept, faults if unkept is None else [*faults, unkept]
+
+
+def searched(
+    graph: Graph, costs: Costs, bounds: Bounds, asked: Request, stages: Stages, costs_of: CostsOf
+) -> tuple[planner.Found, bool]:
+    """Search without the plan cache; return what was found, and whether the user ended it.
+
+    The arguments are those of `find`.
+
+    Raises:
+        InfeasibleError: nothing was found within the bounds.
+    """
     with postponed() as ctrl_c:
         found = _search(asked, costs_of, graph, costs)(
             graph,
@@ -73,13 +92,7 @@ def find(
             seed=asked.seed,
             progress=lambda state: _tell(stages, state, ctrl_c),
         )
-    kept = Kept(found.plan, found.lower_bound_bytes, found.stop_reason, found.states)
-    if ctrl_c.pressed:
-        kept = replace(kept, stop_reason=INTERRUPTED)
-    if kept.stop_reason == INTERRUPTED:
-        return kept, [*faults, "the search was interrupted: this is the best plan that it had found"]
-    unkept = plan_cache.store(folder, key, graph, kept)
-    return kept, faults if unkept is None else [*faults, unkept]
+    return found, ctrl_c.pressed or found.stop_reason == INTERRUPTED
 
 
 def kind_of(asked: Request, costs: Costs) -> tuple[object, ...]:

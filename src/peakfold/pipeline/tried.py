@@ -1,8 +1,9 @@
 """One plan: searched for, lowered and emitted, with what is known about it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from peakfold.bridge.runtime.verify import Observed
+from peakfold.errors import InfeasibleError
 from peakfold.ir.text import parse_plan, print_plan
 from peakfold.pipeline import arena, prove
 from peakfold.pipeline.plan_cache import Kept
@@ -13,6 +14,7 @@ from peakfold.pipeline.request import Request
 from peakfold.pipeline.run import Run
 from peakfold.pipeline.search import Bounds, find, unsearched
 from peakfold.plan.fission.derive import Splitter
+from peakfold.plan.schedule.goal import Goal
 from peakfold.report.model import Equality
 
 
@@ -46,12 +48,30 @@ def try_once(run: Run, facts: Facts, bounds: Bounds) -> Tried:
     if run.asked.plan is not None:
         kept = unsearched(parse_plan(run.asked.plan, graph, Splitter()), "a plan was given")
     else:
-        with run.stages("search"):
-            kept, faults = find(graph, facts.costs, bounds, run.asked, run.options, run.stages, run.costs)
-        run.note(*faults)
+        kept = _found(run, facts, bounds)
     if facts.in_arena:
         arena.require_kept(kept.plan, graph)
     run.stages.dump("plan.txt", print_plan(kept.plan, graph, splitter=Splitter()))
     program = run.program(facts.captured, facts.costs, kept.plan, facts.budget)
     run.stages.dump("step.py", program.source)
     return Tried(program, kept, facts)
+
+
+def _found(run: Run, facts: Facts, bounds: Bounds) -> Kept:
+    """Search; a plan that was known before is taken where it keeps the limits and nothing better is found."""
+    graph, known = facts.captured.graph, facts.known
+    goal = Goal(bounds.memory, bounds.seconds)
+    held = known is not None and goal.keeps(known.peak_bytes, known.seconds)
+    try:
+        with run.stages("search"):
+            kept, faults = find(graph, facts.costs, bounds, facts.asked, run.options, run.stages, run.costs)
+    except InfeasibleError as error:
+        if known is None or not held:
+            raise
+        return Kept(known.plan, error.lower_bound_bytes, "known before", 0)
+    run.note(*faults)
+    if known is None or not held or known.plan == kept.plan:
+        return kept
+    line = run.program(facts.captured, facts.costs, kept.plan, facts.budget).timeline
+    best = goal.order(known.peak_bytes, known.seconds) < goal.order(line.peak, line.seconds)
+    return replace(kept, plan=known.plan) if best else kept

@@ -140,19 +140,32 @@ def modes_of(frame: Frame, plan: Plan) -> list[int]:
         PlanError: a decision names what the graph has not, or what cannot be computed again.
     """
     modes = [KEEP] * (frame.gaps + frame.tables.steps)
-    step_of = frame.tables.step_of
     for decision in plan.recompute:
-        if decision.node not in step_of or decision.use not in step_of:
-            missing = decision.node if decision.node not in step_of else decision.use
-            raise _refused("a recompute names a node that is no step", f"node {missing}")
-        producer, user = step_of[decision.node], step_of[decision.use]
-        if not frame.droppable[producer]:
-            raise _refused("this node cannot be computed again", _name(frame, producer))
-        if frame.late[user] or frame.rank[user] < frame.rank[producer]:
-            raise _refused("a recompute's use must come after its node", _name(frame, user))
+        fault = fault_of(frame, decision)
+        if fault is not None:
+            raise _refused(*fault)
+        producer, user = frame.tables.step_of[decision.node], frame.tables.step_of[decision.use]
         slot = frame.gap_of.get((producer, user), frame.gaps + producer)
         modes[slot] = _mode(frame, decision)
     return modes
+
+
+def fault_of(frame: Frame, decision: Recompute) -> tuple[str, str] | None:
+    """Return why a decision cannot be made, and where; None where it can."""
+    step_of = frame.tables.step_of
+    for node in (decision.node, decision.use):
+        if node not in step_of:
+            return "a recompute names a node that is no step", f"node {node}"
+    producer, user = step_of[decision.node], step_of[decision.use]
+    if not frame.droppable[producer]:
+        return "this node cannot be computed again", _name(frame, producer)
+    if frame.late[user] or frame.rank[user] < frame.rank[producer]:
+        return "a recompute's use must come after its node", _name(frame, user)
+    if decision.hold and decision.since is not None:
+        since = step_of.get(decision.since)
+        if since is None or frame.late[since]:
+            return "a recompute holds since a node that is no step of the program", f"node {decision.since}"
+    return None
 
 
 def _mode(frame: Frame, decision: Recompute) -> int:
@@ -160,12 +173,7 @@ def _mode(frame: Frame, decision: Recompute) -> int:
         return DROP
     if decision.since is None:
         return HOLD
-    step = frame.tables.step_of.get(decision.since)
-    if step is None or frame.late[step]:
-        raise _refused(
-            "a recompute holds since a node that is no step of the program", f"node {decision.since}"
-        )
-    return SINCE + int(frame.rank[step])
+    return SINCE + int(frame.rank[frame.tables.step_of[decision.since]])
 
 
 def _refused(what: str, got: str) -> PlanError:

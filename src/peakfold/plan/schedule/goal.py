@@ -33,6 +33,19 @@ class Goal:
         """Whether bytes are what is least: seconds alone are limited."""
         return self.memory is None and self.latency is not None
 
+    def keeps(self, peak_bytes: int, seconds: float) -> bool:
+        """Whether a plan is within the limits."""
+        return seconds <= self.seconds and (self.memory is None or peak_bytes <= self.memory)
+
+    def order(self, peak_bytes: int, seconds: float) -> Rank:
+        """How good a plan within the limits is; less is better.
+
+        Example:
+            >>> Goal(None, 1.0).order(5, 0.5), Goal(9, None).order(5, 0.5)
+            ((5, 0.5), (0.5, 5))
+        """
+        return (peak_bytes, seconds) if self.by_bytes else (seconds, peak_bytes)
+
     def best(self, explorer: Explorer) -> Candidate | None:
         """Return the best plan found that keeps the limits."""
         if self.memory is not None:

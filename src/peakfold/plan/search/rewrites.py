@@ -9,7 +9,7 @@ to the next by the map of ids before anything is searched there.
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from peakfold.cost.costs import Costs
@@ -22,13 +22,17 @@ from peakfold.graph.wl import Hashed, hashed, hashed_after
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Plan, Recompute
 from peakfold.plan.schedule import planner
+from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.found import Point
+from peakfold.plan.schedule.frame import fault_of, frame
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower
 from peakfold.plan.schedule.simulate import simulate
 
 Family = Callable[[Graph], Iterator[Move]]
 CostsOf = Callable[[Graph], Costs]
+Search = Callable[[Graph, Costs], Sequence[Point]]
+"""Gives plans of a graph, the best within the limits first; raises InfeasibleError where none keeps them."""
 
 INTERIM: Mapping[str, Family] = {
     "copied_parts": copied_parts,
@@ -41,6 +45,8 @@ AGGREGATION: Mapping[str, Family] = {
 }
 FAMILIES: Mapping[str, Family] = {**INTERIM, **AGGREGATION}
 STATES = 12
+CARRIED = 8
+"""Plans of a state that are tried on the next."""
 SAME = Ids()
 """Every Value is where it was."""
 
@@ -54,8 +60,10 @@ class State:
         ids: where the Values of the given graph are.
         since: where the Values of the state before are.
         families: what was done, in order, with the number of places.
-        carried: the plan of the state before, on this graph; None where it cannot be.
+        keeps_bits: whether all of it keeps every bit.
+        carried: the best of the plans of the state before, on this graph; None where there were none.
         point: the plan that was searched; None where none keeps the limits.
+        front: other plans of it.
         lowest: the lowest peak that was met.
     """
 
@@ -63,8 +71,10 @@ class State:
     ids: Ids = SAME
     since: Ids = SAME
     families: tuple[tuple[str, int], ...] = ()
+    keeps_bits: bool = True
     carried: Point | None = None
     point: Point | None = None
+    front: tuple[Point, ...] = ()
     lowest: int = 0
 
     @property
@@ -73,33 +83,41 @@ class State:
         return self.hashed.graph
 
 
-@dataclass(frozen=True)
-class Effort:
-    """What each state may take.
+def by_planner(goal: Goal, *, iterations: int, seconds: float, seed: int = 0) -> Search:
+    """Return the search that splits and offloads nothing.
 
-    Attributes:
+    Args:
+        goal: the limits.
         iterations: proposals of the search of one graph.
         seconds: most wall seconds of it.
-        states: most graphs that are planned.
         seed: of all searches.
     """
 
-    iterations: int = 200
-    seconds: float = 10.0
-    states: int = STATES
-    seed: int = 0
+    def search(graph: Graph, costs: Costs) -> Sequence[Point]:
+        found = planner.optimize(
+            graph,
+            costs,
+            memory=goal.memory,
+            latency=goal.latency,
+            time_budget=seconds,
+            iterations=iterations,
+            seed=seed,
+        )
+        return (found.point, *found.front)
+
+    return search
 
 
 def rewritten(
     graph: Graph,
     costs_of: CostsOf,
     retype: Retype,
+    search: Search,
+    goal: Goal,
     *,
-    memory: int | None = None,
-    latency: float | None = None,
     families: Mapping[str, Family] = FAMILIES,
     keep_bits: bool = True,
-    effort: Effort | None = None,
+    most: int = STATES,
 ) -> tuple[State, ...]:
     """Return the states that were planned, the best first; the given graph wins ties.
 
@@ -107,30 +125,38 @@ def rewritten(
         graph: the program.
         costs_of: gives the costs of a rewritten graph.
         retype: gives the types after a move.
-        memory: most bytes at once; seconds are then least.
-        latency: most seconds; without ``memory`` the peak is then least.
+        search: plans a graph.
+        goal: what it is to keep to; a plan that is carried is held to it too.
         families: moves, by name.
         keep_bits: leave out what rounds anew.
-        effort: of the search.
+        most: graphs that are planned.
     """
-    goal, effort = Goal(memory, latency), effort or Effort()
-    start = _planned(State(hashed(graph)), costs_of, goal, effort)
+    start = _planned(State(hashed(graph)), costs_of, search, goal)
     states, seen = [start], {start.hashed.value}
     queue = [(_rank(start, goal), 0, start)]
-    while queue and len(states) < effort.states:
+    while queue and len(states) < most:
         _, _, state = heapq.heappop(queue)
-        for name, family in families.items():
-            if name in dict(state.families) or len(states) >= effort.states:
-                continue
-            after = moved(state, name, family, retype, keep_bits)
-            if after is None or after.hashed.value in seen:
+        for after in neighbours(state, families, retype, keep_bits):
+            if after.hashed.value in seen or len(states) >= most:
                 continue
             seen.add(after.hashed.value)
-            after = replace(after, carried=_carried(state, after, costs_of))
-            after = _planned(after, costs_of, goal, effort)
+            after = replace(after, carried=_carried(state, after, costs_of, goal))
+            after = _planned(after, costs_of, search, goal)
             states.append(after)
             heapq.heappush(queue, (_rank(after, goal), len(states), after))
     return tuple(sorted(states, key=lambda one: _rank(one, goal)))
+
+
+def neighbours(
+    state: State, families: Mapping[str, Family], retype: Retype, keep_bits: bool
+) -> Iterator[State]:
+    """Yield the states that one family more leads to."""
+    for name, family in families.items():
+        if name in dict(state.families):
+            continue
+        after = moved(state, name, family, retype, keep_bits)
+        if after is not None:
+            yield after
 
 
 def moved(state: State, name: str, family: Family, retype: Retype, keep_bits: bool) -> State | None:
@@ -138,7 +164,7 @@ def moved(state: State, name: str, family: Family, retype: Retype, keep_bits: bo
 
     What a move has made is not moved again.
     """
-    now, since, count = state.hashed, SAME, 0
+    now, since, count, same = state.hashed, SAME, 0, state.keeps_bits
     tried: set[tuple[str, int]] = set()
     while True:
         offered = (one for one in family(now.graph) if one.keeps_bits or not keep_bits)
@@ -157,12 +183,15 @@ def moved(state: State, name: str, family: Family, retype: Retype, keep_bits: bo
         if typed is None:
             continue
         now, since, count = hashed_after(now, typed), since.then(done.ids), count + 1
+        same = same and move.keeps_bits
     families = (*state.families, (name, count))
-    return State(now, state.ids.then(since), since, families) if count else None
+    return State(now, state.ids.then(since), since, families, same) if count else None
 
 
 def remapped(plan: Plan, ids: Ids, graph: Graph) -> Plan:
-    """Return a plan for a rewritten graph: decisions about what is gone are left out.
+    """Return a plan for a rewritten graph: of its decisions those to recompute what is still there.
+
+    What has become part of something else is computed again as a whole.
 
     Example:
         >>> from peakfold.ir.graph import Input, Node, Op, Output
@@ -178,66 +207,60 @@ def remapped(plan: Plan, ids: Ids, graph: Graph) -> Plan:
 
     def there(ident: int) -> int | None:
         found = ids.of(Value(ident))
-        return None if found is None or found.node not in graph.node else found.node
+        return None if found is None else graph.storage(found).node
 
-    kept = [
-        Recompute(node, use, item.hold, None if item.since is None else there(item.since))
+    kept = {
+        (node, use): Recompute(node, use, item.hold, None if item.since is None else there(item.since))
         for item in plan.recompute
         if (node := there(item.node)) is not None and (use := there(item.use)) is not None
-    ]
-    return replace(plan, graph=graph.digest, recompute=tuple(sorted(set(kept), key=_place)), order=())
+    }
+    return Plan(graph.digest, tuple(kept[place] for place in sorted(kept)), plan.updates, plan.reuse)
 
 
-def _place(item: Recompute) -> tuple[int, int]:
-    return item.node, item.use
+def _carried(before: State, after: State, costs_of: CostsOf, goal: Goal) -> Point | None:
+    """Return the best of the plans of the state before on the next one, without what cannot be there.
 
-
-def _carried(before: State, after: State, costs_of: CostsOf) -> Point | None:
-    """Return the plan of the state before on the next one, simulated; None where it is not legal there."""
-    if before.point is None:
+    Those that came nearest to the limits are tried: a graph that takes fewer bytes may do with less time.
+    """
+    near = sorted(before.front, key=lambda one: _distance(one, goal))[:CARRIED]
+    if not near:
         return None
-    plan = remapped(before.point.plan, after.since, after.graph)
-    reads = {(value.node, reader) for value, ids in after.graph.users.items() for reader in ids}
-    legal = tuple(item for item in plan.recompute if (item.node, item.use) in reads)
-    plan = replace(plan, recompute=legal)
-    timeline = simulate(after.graph, costs_of(after.graph), lower(after.graph, plan))
-    return Point(timeline.peak, timeline.seconds, plan)
+    costs = costs_of(after.graph)
+    here = frame(tabulate(after.graph, costs))
+    found = []
+    for point in near:
+        plan = remapped(point.plan, after.since, after.graph)
+        plan = replace(plan, recompute=tuple(one for one in plan.recompute if fault_of(here, one) is None))
+        timeline = simulate(after.graph, costs, lower(after.graph, plan))
+        found.append(Point(timeline.peak, timeline.seconds, plan))
+    return min(found, key=lambda one: (not _keeps(one, goal), *goal.order(one.peak_bytes, one.seconds)))
 
 
-def _planned(state: State, costs_of: CostsOf, goal: Goal, effort: Effort) -> State:
-    costs = costs_of(state.graph)
+def _distance(point: Point, goal: Goal) -> float:
+    if goal.memory is not None:
+        return abs(point.peak_bytes - goal.memory)
+    return abs(point.seconds - goal.seconds) if goal.by_bytes else point.seconds
+
+
+def _keeps(point: Point | None, goal: Goal) -> bool:
+    return point is not None and goal.keeps(point.peak_bytes, point.seconds)
+
+
+def _planned(state: State, costs_of: CostsOf, search: Search, goal: Goal) -> State:
+    carried = state.carried if _keeps(state.carried, goal) else None
     try:
-        found = planner.optimize(
-            state.graph,
-            costs,
-            memory=goal.memory,
-            latency=goal.latency,
-            time_budget=effort.seconds,
-            iterations=effort.iterations,
-            seed=effort.seed,
-        )
+        front = tuple(search(state.graph, costs_of(state.graph)))
     except InfeasibleError as error:
-        return replace(state, lowest=error.lowest_peak_bytes)
-    point = Point(found.peak_bytes, found.seconds, found.plan)
-    lowest = min(one.peak_bytes for one in (*found.front, point))
-    return replace(state, point=_better(state.carried, point, goal), lowest=lowest)
-
-
-def _better(carried: Point | None, found: Point, goal: Goal) -> Point:
-    """Return the better plan of a graph: one that was carried counts where it keeps the limits."""
-    if carried is None or carried.seconds > goal.seconds:
-        return found
-    if goal.memory is not None and carried.peak_bytes > goal.memory:
-        return found
-    return min(found, carried, key=lambda one: _key(one, goal))
-
-
-def _key(point: Point, goal: Goal) -> tuple[float, float]:
-    return (point.peak_bytes, point.seconds) if goal.by_bytes else (point.seconds, point.peak_bytes)
+        known = () if carried is None else (carried,)
+        return replace(state, point=carried, front=known, lowest=error.lowest_peak_bytes)
+    best = front[0]
+    if carried is not None:
+        best = min(best, carried, key=lambda one: goal.order(one.peak_bytes, one.seconds))
+    return replace(state, point=best, front=(best, *front), lowest=best.peak_bytes)
 
 
 def _rank(state: State, goal: Goal) -> tuple[float, float, int]:
     """Return how good a state is, less is better: those that keep the limits first, the given graph first."""
     if state.point is None:
         return (float("inf"), float(state.lowest), len(state.families))
-    return (*_key(state.point, goal), len(state.families))
+    return (*goal.order(state.point.peak_bytes, state.point.seconds), len(state.families))
