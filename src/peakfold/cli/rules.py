@@ -86,6 +86,21 @@ def derive_command(
     _say(streams.tables.print, f"{len(found.rules)} rules written to {output}")
 
 
+@app.command("reduce")
+def reduce_command(output: OutputOf) -> None:
+    """Find the laws and generated rules of the book that the others derive, each with those that do."""
+    from peakfold.graph.rule import print_rules
+    from peakfold.graph.substitution.book import found
+    from peakfold.graph.substitution.reducing import redundant
+
+    require_folder(output.parent)
+    rules = found()
+    dropped = redundant(rules)
+    text = print_rules(dropped, f"Of {len(rules)} laws and generated rules those that the others derive")
+    write_files(output.parent, {output.name: text.encode()})
+    _say(Output(None).tables.print, f"{len(dropped)} rules written to {output}")
+
+
 def _names(operators: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in operators.split(",") if name.strip())
 

@@ -1,9 +1,9 @@
 """The rule book as a page: each rule, what its conditions exclude, and TASO's rules that are wrong."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from peakfold.graph.rule import Rule
-from peakfold.graph.substitution.book import derived, generated, laws, taso
+from peakfold.graph.substitution.book import book, derived, laws, taso
 from peakfold.graph.substitution.testing import Counterexample, examine, exclusions, repair
 
 _HEAD = """# The rule book
@@ -23,13 +23,16 @@ def page(progress: Callable[[str], None] = lambda name: None) -> str:
     Args:
         progress: is told the name of each rule.
     """
-    lines = [_HEAD, "## Laws by hand", "", *_listed(laws(), progress)]
-    lines += ["", "## Generated", "", *_listed(generated(), progress), ""]
+    by_hand = {rule.name for rule in laws()}
+    of_laws = [rule for rule in book() if rule.name in by_hand]
+    of_others = [rule for rule in book() if rule.name not in by_hand]
+    lines = [_HEAD, "## Laws by hand", "", *_listed(of_laws, progress)]
+    lines += ["", "## Generated", "", *_listed(of_others, progress), ""]
     lines += [_TASO, *_wrong(progress), "", "## Derived", "", _of_derived()]
     return "\n".join(lines) + "\n"
 
 
-def _listed(rules: tuple[Rule, ...], progress: Callable[[str], None]) -> Iterator[str]:
+def _listed(rules: Sequence[Rule], progress: Callable[[str], None]) -> Iterator[str]:
     for rule in rules:
         progress(rule.name)
         yield f"- `{rule}`"
@@ -62,6 +65,6 @@ def _of_derived() -> str:
     shown = f", such as\n\n- `{example}`" if example else "."
     several = sum(len(rule.lhs) > 1 for rule in rules)
     return (
-        f"{len(rules)} rules of `derived.rules` and `graphs.rules` follow from those above and name them, "
-        f"{several} of them with several outputs{shown}"
+        f"{len(rules)} rules of `redundant.rules`, `derived.rules` and `graphs.rules` follow from those "
+        f"above and name them, {several} of them with several outputs{shown}"
     )

@@ -6,8 +6,8 @@ from importlib.resources import files
 
 from peakfold.graph.rule import Rule, parse_rules
 
-LAWS, GENERATED, CORE, DERIVED, GRAPHS, TASO = (
-    f"{name}.rules" for name in ("laws", "generated", "core", "derived", "graphs", "taso")
+LAWS, GENERATED, CORE, REDUNDANT, DERIVED, GRAPHS, TASO = (
+    f"{name}.rules" for name in ("laws", "generated", "core", "redundant", "derived", "graphs", "taso")
 )
 
 
@@ -48,15 +48,26 @@ def taso() -> tuple[Rule, ...]:
     return _read(TASO)
 
 
+def found() -> tuple[Rule, ...]:
+    """Return the laws and all generated rules, those too that the others derive."""
+    return laws() + generated()
+
+
+def redundant() -> tuple[Rule, ...]:
+    """Return the laws and generated rules that the others derive, each with the names of those that do."""
+    return _read(REDUNDANT)
+
+
 def derived() -> tuple[Rule, ...]:
     """Return rules that follow from the book, each with the names of those that derive it.
 
     Those of several outputs have names that end in ``_graph``.
     """
     several = (replace(rule, name=f"{rule.name}_graph") for rule in _read(GRAPHS))
-    return (*_read(DERIVED), *several)
+    return (*redundant(), *_read(DERIVED), *several)
 
 
 def book() -> tuple[Rule, ...]:
     """Return the basis: all rules that may be used, and that do not follow from one another."""
-    return laws() + generated()
+    dropped = {rule.name for rule in redundant()}
+    return tuple(rule for rule in found() if rule.name not in dropped)
