@@ -119,6 +119,7 @@ def test_the_peak_of_a_head_falls_with_the_parts_of_its_classes():
     assert peak(anew, 8) < peak(anew, 2) < plain
     assert peak(anew, 8) < peak(kept, 8) < plain
     assert peak(anew, 8) < plain / 3
+    assert not list(_in_stages(whole, set(), (classes,)))
     hot = set(whole.storages())
     assert any(
         one.every == tuple(run for p in anew for run in p.runs) for one in _in_stages(whole, hot, (classes,))

@@ -85,10 +85,10 @@ def _widest(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Itera
 def _in_stages(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:
     """One region after the other along the axis of most bytes, where one alone does not reach.
 
-    Along an axis that a softmax runs over, its scores may be made in each of them again.
+    Along an axis that a softmax runs over, scores that live at the peak may be made in each of them again.
     """
     wanted = [(axis, False) for axis in hottest(graph, hot, axes)[:1]]
-    wanted += [(axis, True) for axis in axes if axis.length > 1 and _is_summed(graph, axis)]
+    wanted += [(axis, True) for axis in axes if axis.length > 1 and _is_summed(graph, hot, axis)]
     for axis, anew in wanted:
         pieces = stages(graph, axis, anew=anew)
         if len(pieces) < 2:
@@ -100,8 +100,8 @@ def _in_stages(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> It
         yield Candidate(axis.name, axis.length, first.runs, first.anchor, saved, 0, "stages", tuple(rest))
 
 
-def _is_summed(graph: Graph, axis: Component) -> bool:
-    """Whether a softmax that was taken apart runs over an axis."""
-    along = {value for value, _ in axis.members}
+def _is_summed(graph: Graph, hot: set[Value], axis: Component) -> bool:
+    """Whether a softmax of hot scores, which was taken apart, runs over an axis."""
+    along = {value for value, _ in axis.members if graph.storage(value) in hot}
     totals = (node for node in graph.nodes if node.op.packet == "logsumexp")
     return any(node.inputs[0] in along and Value(node.id) not in along for node in totals)
