@@ -82,8 +82,11 @@ def test_parts_and_what_waits_on_the_host_are_planned_together(tmp_path):
 
 
 def test_the_search_of_parts_offloads_where_that_is_on():
-    apart, together = (searching(deep, 4.0, host=host) for host in (None, Host()))
+    kept = []
+    apart, together = (searching(deep, 4.0, host=host, save=kept.append) for host in (None, Host()))
     found = together.run()
+    saved = read(text_of(kept[0], together.graph, "key"), together.graph, "key", "file")
+    assert saved.front == together.archive.front
     assert found.plan.offload
     assert found.plan.regions
     assert found.peak_bytes < apart.run().peak_bytes
