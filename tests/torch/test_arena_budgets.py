@@ -111,3 +111,20 @@ def test_the_arena_that_a_refusal_names_is_one_that_works(name, training, holds)
     if holds == "step":
         outside = [f"{given.name} " for given in found.compiled.graph.inputs]
         assert not [name for name in outside if name in error.where]
+
+
+def test_an_arena_beside_a_time_that_no_program_keeps_is_refused_for_the_time():
+    torch.manual_seed(0)
+    model = Joined()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(InfeasibleError, match=r"every program needs \S+ s\n") as caught:
+        peakfold.optimize_step(
+            model,
+            lambda m, x: m(x).square().mean(),
+            optimizer,
+            (torch.randn(33, 50),),
+            memory="arena:50000",
+            latency=0.01,
+            iterations=30,
+        )
+    assert caught.value.hint == "allow more time"

@@ -182,15 +182,18 @@ def restated(error: InfeasibleError, capacity: int, resident: int) -> Infeasible
     """Say of an arena what a search said of all bytes, the caller's own tensors included."""
     lowest, bound = error.lowest_peak_bytes - resident, max(error.lower_bound_bytes - resident, 0)
     reason = error.what.partition(": ")[2]
-    if reason.startswith("every program"):
+    slow = reason.startswith("every program") and reason.endswith(" s")
+    if reason.startswith("every program") and not slow:
         reason = f"every program needs at least {bytes_text(bound)} of it"
     found = InfeasibleError(
         stage="arena",
         what=f"no program for this arena was found: {reason}",
-        expected=f"an arena of {capacity} bytes",
+        expected=f"an arena of {capacity} bytes" + (", and within the time" if slow else ""),
         got=f"at least {lowest} bytes live at once beside {bytes_text(resident)} outside of it; "
         f"bound {bound} bytes",
-        hint=f"allow more than {lowest} bytes: places are whole lines of 64, or allow more time",
+        hint="allow more time"
+        if slow
+        else f"allow more than {lowest} bytes: places are whole lines of 64; and more time, if it is limited",
     )
     found.lowest_peak_bytes, found.lower_bound_bytes = lowest, bound
     return found
@@ -215,7 +218,8 @@ def over(layout: Layout, capacity: int, bound: int, *, proved: bool, given: bool
         else "no plan was found whose arena is within the budget",
         where=f"largest in the smallest arena: {words}",
         expected=f"an arena of {capacity} bytes",
-        got=f"{layout.arena} bytes; {layout.lower_bound} of it live at once; bound {bound} bytes",
+        got=f"{layout.arena} bytes; {layout.lower_bound} of it live at once"
+        + (f"; bound {bound} bytes" if bound else ""),
         hint=f"allow an arena of at least {layout.arena} bytes" + ("" if proved else f", or {other}"),
     )
     error.lowest_peak_bytes, error.lower_bound_bytes = layout.arena, bound
