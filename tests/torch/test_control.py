@@ -27,6 +27,7 @@ from peakfold.plan.fission.program import planned
 from peakfold.plan.memory.layout import lay_out
 from peakfold.plan.memory.lifetimes import predicted_nest
 from peakfold.plan.schedule.lower import lower
+from peakfold.plan.schedule.simulate import simulate
 
 FREE = Costs({}, {})
 
@@ -146,6 +147,35 @@ def test_the_arena_is_that_of_the_larger_side():
     assert own <= trace.lower_bound <= own + given_out + 64 * len(inside)
     both = sum(body.timeline.peak - body.timeline.resident for body in nest.bodies[node.id])
     assert lay_out(trace).arena < trace.lower_bound + both - own
+
+
+def two_sums(v):
+    wide = v.repeat(64).sin(), v.repeat(64).cos()
+    return v * (wide[0].sum() - wide[1].sum())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.cond(x.sum() > 0, two_sums, lambda v: v * 2, (x,)),
+        lambda x: while_loop(lambda v: v.abs().sum() > 1e9, lambda v: (two_sums(v),), (x,))[0],
+    ],
+)
+def test_what_runs_inside_is_put_in_an_order_of_few_bytes(function):
+    graph = capture_inference(Function(function), torch.zeros(50)).graph
+    nest = nest_of(graph)
+    (node,) = (node for node in graph.nodes if node.bodies)
+    (inside,) = (body for body in nest.bodies[node.id] if len(body.graph.nodes) > 5)
+    plain = simulate(inside.graph, FREE, lower(inside.graph, Plan(inside.graph.digest)))
+    wide = 50 * 64 * 4
+    assert plain.peak - plain.resident > 2 * wide
+    assert inside.timeline.peak - inside.timeline.resident < plain.peak - plain.resident - wide / 2
+    assert nest.timeline.peak < nest.timeline.resident + 2 * wide
+    program = load_source(emit(nest.graph, nest.schedule, nest.timeline, bodies=nest.bodies))
+    x = torch.rand(50)
+    measured = peak_bytes(lambda: program({"batch.0": x}, {}), resident=x.nbytes).peak_bytes
+    assert measured <= nest.timeline.peak + 64
+    assert torch.equal(program({"batch.0": x}, {})[0], by_python(function, x))
 
 
 @pytest.mark.parametrize("passes", [0, 1, 4])

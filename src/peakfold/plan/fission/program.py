@@ -11,6 +11,9 @@ from peakfold.ir.plan import Plan, Schedule
 from peakfold.ir.types import TensorType
 from peakfold.plan.fission.borders import COPY, PLACE
 from peakfold.plan.fission.derived import LOOP, Body, Derived
+from peakfold.plan.reorder.orders import least_peak
+from peakfold.plan.schedule.arrays import tabulate
+from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.lower import lower
 from peakfold.plan.schedule.simulate import simulate
 from peakfold.plan.schedule.timeline import Timeline
@@ -96,12 +99,23 @@ def planned(derived: Derived, plan: Plan, costs_of: CostsOf) -> Nest:
 def bodies_of(graph: Graph, costs_of: CostsOf) -> Mapping[int, tuple[Nest, ...]]:
     """Return the graphs that the control flow of a graph runs, each planned by itself, by id of the node."""
     return {
-        node.id: tuple(
-            planned(Derived(body, {}), Plan(body.digest), costs_of) for body in planned_bodies(node)
-        )
+        node.id: tuple(_ordered(body, costs_of) for body in planned_bodies(node))
         for node in graph.nodes
         if node.bodies
     }
+
+
+def _ordered(body: Graph, costs_of: CostsOf) -> Nest:
+    """Return a graph planned in its own order, or in one of less bytes, which takes no more time."""
+    own = planned(Derived(body, {}), Plan(body.digest), costs_of)
+    order = least_peak(frame(tabulate(body, own.costs)))
+    if not order:
+        return own
+    plan = Plan(body.digest, order=order)
+    schedule = lower(body, plan)
+    timeline = simulate(body, own.costs, schedule)
+    other = replace(own, plan=plan, schedule=schedule, timeline=timeline)
+    return min(own, other, key=lambda nest: nest.timeline.peak)
 
 
 def with_bodies(graph: Graph, costs: Costs, bodies: Mapping[int, tuple[Nest, ...]]) -> Costs:
