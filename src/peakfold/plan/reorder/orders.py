@@ -14,7 +14,8 @@ def least_peak(frame: Frame) -> tuple[int, ...]:
     """Return the order in which the plan that drops nothing has the least peak that is found.
 
     Returns:
-        Node ids of all steps; none where the order of the frame is as good, or was not looked at.
+        Node ids of all steps; none where the order of the frame is as good, or none was found: where values
+        take each other's places, no step that replaces one comes after all readers of the old value.
     """
     tables = frame.tables
     backward = any(tables.graph.node[int(node)].origin.phase == "backward" for node in tables.nodes)
@@ -23,7 +24,7 @@ def least_peak(frame: Frame) -> tuple[int, ...]:
     problem, steps = problem_of(frame)
     known = range(problem.size)
     found = in_parts(problem, known, LIMIT)
-    if found.peak >= problem.peak(known):
+    if len(found.order) < problem.size or found.peak >= problem.peak(known):
         return ()
     late = sorted(
         (step for step in range(tables.steps) if frame.late[step]), key=lambda s: int(frame.rank[s])
