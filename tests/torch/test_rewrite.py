@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import runnable_graphs
 
-from benchmarks.fragments import Piece
+from benchmarks.fragments import Piece, is_equal
 from peakfold.bridge.runtime.compare import same_bits
 from peakfold.bridge.runtime.interpret import interpret
 from peakfold.cost import roofline
@@ -189,3 +189,18 @@ def test_views_are_lifted_past_pointwise_operators():
     assert_types_hold(now)
     found = search(now, hand_rules(), lambda g: roofline.estimate(g, "rtx3090").seconds)
     assert {"associate"} <= {step.rule for step in found.steps} or found.after <= found.before
+
+
+def test_a_sum_that_cancels_is_judged_by_what_is_summed():
+    """The trace of a symmetric matrix times an antisymmetric one is zero: it has no scale of its own."""
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 64, 64)
+    given = (a + a.t(), b - b.t())
+
+    def graph(function):
+        return Task(Piece(function), None, None, given).capture().graph
+
+    original = graph(lambda a, b: torch.trace(a @ b))
+    assert is_equal(original, graph(lambda a, b: (a * b.t()).sum()), [given])[0]
+    assert not is_equal(original, graph(lambda a, b: (a * b.t())[1:].sum()), [given])[0]
+    assert not is_equal(original, graph(lambda a, b: (a * b.t()).sum() + 1e-3), [given])[0]
