@@ -8,6 +8,9 @@ from torch import nn
 
 import peakfold
 from peakfold.errors import InfeasibleError
+from peakfold.pipeline.optimize import optimize
+from peakfold.pipeline.request import request
+from peakfold.pipeline.task import Task
 
 
 class Blocks(nn.Module):
@@ -128,3 +131,17 @@ def test_an_arena_beside_a_time_that_no_program_keeps_is_refused_for_the_time():
             iterations=30,
         )
     assert caught.value.hint == "allow more time"
+
+
+def test_a_given_plan_whose_arena_is_over_the_budget_is_refused():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    task = Task(model, lambda m, x: m(x).square().mean(), optimizer, (torch.randn(16, 8),))
+    text = optimize(task, request(None, None, 1.0, 20, 0, "eager", False)).report.texts.plan
+    with pytest.raises(InfeasibleError) as caught:
+        optimize(task, request("arena:1000", None, 1.0, 20, 0, "eager", False, plan=text))
+    nbytes = caught.value.lowest_peak_bytes
+    assert caught.value.hint == f"allow an arena of at least {nbytes} bytes, or change the plan"
+    found = optimize(task, request(f"arena:{nbytes}", None, 1.0, 20, 0, "eager", False, plan=text))
+    assert found.report.arena.nbytes == nbytes

@@ -96,7 +96,7 @@ def _optimize(
     try:
         tried = within(run, facts, plain)
     except InfeasibleError:
-        if not run.is_quickened:
+        if not (quick and run.is_quickened):
             raise
         why = "quicker forms of operators were not used: with them no program within the budget was found"
         return _optimize(task, asked, progress, (*notes, why), quick=False)
