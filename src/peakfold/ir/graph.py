@@ -179,6 +179,11 @@ class Graph:
         return {node.id: node for node in self.nodes}
 
     @cached_property
+    def place(self) -> Mapping[int, int]:
+        """Where each node stands in the program, by id."""
+        return {node.id: at for at, node in enumerate(self.nodes)}
+
+    @cached_property
     def input(self) -> Mapping[int, Input]:
         """Inputs by id."""
         return {given.id: given for given in self.inputs}

@@ -1,15 +1,14 @@
 """From what a plan says of a region to the states of its values."""
 
-from functools import partial
-
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Anchor, Region, Run
-from peakfold.ops.links import Factor, links_of
+from peakfold.ops.links import Factor
 from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.derived import Assigned
 from peakfold.plan.fission.dims import Component, Vertex, components
 from peakfold.plan.fission.finer import finer, times
+from peakfold.plan.fission.reading import Reading
 
 KEPT = 16
 NAMES_SHOWN = 8
@@ -23,15 +22,23 @@ class Axes:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._known: dict[int, tuple[Graph, tuple[Component, ...]]] = {}
+        self._known: dict[int, tuple[Reading, tuple[Component, ...]]] = {}
 
     def of(self, graph: Graph) -> tuple[Component, ...]:
         """Return the axes of a graph."""
+        return self._of(graph)[1]
+
+    def reading(self, graph: Graph) -> Reading:
+        """Return what is known of the operators of a graph."""
+        return self._of(graph)[0]
+
+    def _of(self, graph: Graph) -> tuple[Reading, tuple[Component, ...]]:
         if id(graph) not in self._known:
             if len(self._known) >= KEPT:
                 self._known.pop(next(iter(self._known)))
-            self._known[id(graph)] = (graph, components(graph))
-        return self._known[id(graph)][1]
+            reading = Reading(graph)
+            self._known[id(graph)] = (reading, components(graph, reading.links))
+        return self._known[id(graph)]
 
     def __call__(self, graph: Graph, region: Region, inside: frozenset[int]) -> Assigned:
         """Return the states of the values of a region.
@@ -44,14 +51,14 @@ class Axes:
         Raises:
             PlanError: there is no such axis, or the region cannot be done in parts along it.
         """
-        component, anchor = find(self.of(graph), region)
+        reading, axes = self._of(graph)
+        component, anchor = find(axes, region)
         k_of = {run.node: run.k for run in region.runs}
         runs = (Run(node, k_of.get(node, 0)) for node in inside)
-        found = assign(graph, runs, component, anchor)
+        found = assign(graph, runs, component, anchor, reading)
         if isinstance(found, Refusal):
             raise _refused(region, found.why)
-        nodes = [node for node in graph.nodes if node.id in inside]
-        by = times(nodes, found, partial(links_of, graph), component)
+        by = times(inside, found, reading, component)
         return Assigned(finer(found, by), component.length * by)
 
 

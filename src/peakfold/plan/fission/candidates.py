@@ -18,6 +18,7 @@ from peakfold.plan.fission.dominators import dominators
 from peakfold.plan.fission.finer import times
 from peakfold.plan.fission.grow import Ground, Growth, steps
 from peakfold.plan.fission.pairs import Pair, Piece, pairs, splits
+from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.states import Factor, Partial
 from peakfold.plan.fission.waists import Stretch, stretches
 
@@ -68,7 +69,13 @@ class Candidate:
 
 
 def candidates(
-    graph: Graph, hot: Set[Value], axes: Iterable[Component], *, levels: int = LEVELS, most: int = AXES
+    graph: Graph,
+    hot: Set[Value],
+    axes: Iterable[Component],
+    *,
+    levels: int = LEVELS,
+    most: int = AXES,
+    reading: Reading | None = None,
 ) -> tuple[Candidate, ...]:
     """Return regions that could be split, those that gain most first.
 
@@ -78,12 +85,13 @@ def candidates(
         axes: the axes of the program.
         levels: bands of scores in which dominators are looked for.
         most: how many axes are looked at.
+        reading: of the graph, where it is at hand.
     """
-    ground = Ground(graph)
+    ground = Ground(reading or Reading(graph))
     found: dict[tuple[tuple[Run, ...], tuple[Piece, ...]], Candidate] = {}
     plain = {node.id: 0 for node in graph.nodes if node.origin.phase != "update"}
     parts = stretches(graph, ground.reach)
-    layers = Layers(graph) if all(node.origin.phase == "forward" for node in graph.nodes) else None
+    layers = Layers(ground.reading) if all(node.origin.phase == "forward" for node in graph.nodes) else None
     for component in hottest(graph, hot, axes)[:most]:
         made = list(_of_axis(ground, hot, component, plain, parts, levels))
         if layers is not None:
@@ -183,7 +191,7 @@ def _everywhere(layers: Layers, component: Component, one: Candidate) -> Iterato
             return
         piece = Piece(tuple(sorted(runs[:count])), one.anchor)
         shorter = count < len(runs)
-        if layers.places(piece) <= most or (shorter and not splits(layers.graph, component, piece)):
+        if layers.places(piece) <= most or (shorter and not splits(layers.reading, component, piece)):
             continue
         rest = tuple(layers.copies(component, piece))
         if len(rest) > most:
@@ -231,8 +239,7 @@ def _grown(
         return None
     gain, shared = _gain(growth, hot)
     runs = tuple(sorted(Run(ident, k_of[ident]) for ident in ids))
-    nodes = [ground.graph.node[ident] for ident in sorted(growth.inside)]
-    length = component.length * times(nodes, growth.states, lambda node: ground.links[node.id], component)
+    length = component.length * times(sorted(growth.inside), growth.states, ground.reading, component)
     return Candidate(component.name, length, runs, anchor_of(anchor), gain, shared, source)
 
 

@@ -9,6 +9,7 @@ from peakfold.ir.plan import Anchor, Run
 from peakfold.ir.types import Type
 from peakfold.plan.fission.dims import Component
 from peakfold.plan.fission.pairs import Piece, splits
+from peakfold.plan.fission.reading import Reading
 
 Word = tuple[str, tuple[Type, ...]]
 
@@ -21,10 +22,15 @@ class Layers:
     order as the stretch from the region's first step to its last. No two copies overlap.
 
     Attributes:
-        graph: the program.
+        reading: of the program.
     """
 
-    graph: Graph
+    reading: Reading
+
+    @property
+    def graph(self) -> Graph:
+        """The program."""
+        return self.reading.graph
 
     @cached_property
     def place(self) -> Mapping[int, int]:
@@ -48,7 +54,7 @@ class Layers:
             return
         for by in self._shifts(piece):
             made = self._moved(piece, by, anchor)
-            if _is_on(component, made.anchor) and splits(self.graph, component, made):
+            if _is_on(component, made.anchor) and splits(self.reading, component, made):
                 yield made
 
     def places(self, piece: Piece) -> int:

@@ -147,12 +147,13 @@ class Group:
     shares: bool
 
 
-def groups(graph: Graph) -> list[Group]:
+def groups(graph: Graph, links: Mapping[int, Links] | None = None) -> list[Group]:
     """Return the vertices of the dimension graph, those of one axis together, in program order.
 
     Of a dimension whose neighbours share places only the outermost factor is an axis.
     """
-    joined = tuple(joint for node in graph.nodes for joint in joints(graph, node))
+    known = links or {}
+    joined = tuple(joint for node in graph.nodes for joint in joints(graph, node, known.get(node.id)))
     cuts = factored(graph, joined)
     vertices = [(place[0], factor) for place in cuts for factor in factors_of(cuts, place)]
     number = {vertex: index for index, vertex in enumerate(vertices)}
@@ -210,8 +211,12 @@ def _union(parent: list[int], members: list[int]) -> None:
         first = low
 
 
-def components(graph: Graph) -> tuple[Component, ...]:
+def components(graph: Graph, links: Mapping[int, Links] | None = None) -> tuple[Component, ...]:
     """Return the axes that a program can be split along, those of most bytes first.
+
+    Args:
+        graph: the program.
+        links: of its nodes, by their ids, where they are at hand.
 
     Example:
         >>> from peakfold.ir.graph import Input, Op
@@ -223,7 +228,7 @@ def components(graph: Graph) -> tuple[Component, ...]:
     """
     said = words(graph)
     taken: set[str] = set()
-    sized = [(_reach(graph, group.members), group) for group in groups(graph)]
+    sized = [(_reach(graph, group.members), group) for group in groups(graph, links)]
     found = []
     for (nodes, nbytes), group in sorted(sized, key=lambda item: -item[0][1]):
         members = group.members

@@ -4,32 +4,30 @@ Rows of an image are counted by the coarsest of its sizes in the whole program; 
 alone can have as many parts as that has rows.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import gcd
 
-from peakfold.ir.graph import Node
-from peakfold.ops.links import Factor, Links
+from peakfold.ops.links import Factor
 from peakfold.plan.fission.dims import Component
-from peakfold.plan.fission.halos import axis_of, place_of
+from peakfold.plan.fission.halos import place_of
+from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.states import Assignment, State
 
 
-def times(
-    nodes: Iterable[Node], states: Assignment, links_of: Callable[[Node], Links], component: Component
-) -> int:
+def times(ids: Iterable[int], states: Assignment, reading: Reading, component: Component) -> int:
     """Return how many places of a region there are for each of its axis; 1 where neighbours share nothing.
 
     Args:
-        nodes: the region's, views included.
+        ids: of the region's nodes, views included.
         states: of every value that it reads or makes.
-        links_of: gives the links of a node.
+        reading: of the graph.
         component: the axis.
     """
     if not component.shares:
         return 1
     found = 0
-    for node in nodes:
-        axis = axis_of(node, links_of(node), states)
+    for node in (reading.graph.node[ident] for ident in ids):
+        axis = reading.axis_of(node, states)
         slots = () if axis is None else (*axis.operands, *axis.outputs)
         values = (*node.inputs, *node.outputs)
         offset = len(axis.operands) if axis is not None else 0

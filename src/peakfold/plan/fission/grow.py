@@ -4,20 +4,25 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.regions import why_not_inside
-from peakfold.ops.links import Factor, Links, links_of
-from peakfold.plan.fission.assign import RefusedError, outputs_of, transfer
-from peakfold.plan.fission.dims import Vertex, joints
+from peakfold.ops.links import Factor, Links
+from peakfold.plan.fission.assign import outputs_of
+from peakfold.plan.fission.dims import Vertex
 from peakfold.plan.fission.halos import HaloError, halos
 from peakfold.plan.fission.reach import Reach
+from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.states import Partial, State
+from peakfold.plan.fission.transfer import RefusedError
 
 MAX_DROPS = 64
 
-Spots = tuple[Vertex, ...]
-"""Factors of operands and outputs along one axis of a node."""
+
+UNKNOWN = "unknown"
+Seen = State | Literal["unknown"]
+"""How a value stands in a region that grows, where that is decided."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +30,23 @@ class Ground:
     """A graph, and what growing needs to know of it once.
 
     Attributes:
-        graph: the program.
+        reading: of the program.
     """
 
-    graph: Graph
+    reading: Reading
+    _steps: dict[tuple[int, tuple[Seen, ...]], tuple[State, ...] | None] = field(
+        default_factory=dict, repr=False
+    )
 
-    @cached_property
+    @property
+    def graph(self) -> Graph:
+        """The program."""
+        return self.reading.graph
+
+    @property
     def links(self) -> Mapping[int, Links]:
         """Links by id of the node."""
-        return {node.id: links_of(self.graph, node) for node in self.graph.nodes}
+        return self.reading.links
 
     @cached_property
     def reads(self) -> Mapping[int, tuple[Value, ...]]:
@@ -44,14 +57,6 @@ class Ground:
     def values(self) -> Mapping[int, tuple[Value, ...]]:
         """What each node reads and makes, by its id, without repeats."""
         return {node.id: tuple(dict.fromkeys((*node.inputs, *node.outputs))) for node in self.graph.nodes}
-
-    @cached_property
-    def spots(self) -> Mapping[int, tuple[Spots, ...]]:
-        """Where each axis of a node runs, by the node's id."""
-        return {
-            node.id: tuple(joint.slots for joint in joints(self.graph, node, self.links[node.id]))
-            for node in self.graph.nodes
-        }
 
     @cached_property
     def reach(self) -> Reach:
@@ -69,6 +74,52 @@ class Ground:
         made = {value: (node.id,) for node in self.graph.nodes for value in node.outputs}
         users = self.graph.users
         return {value: (*made.get(value, ()), *users.get(value, ())) for value in {**made, **users}}
+
+    def step(self, ident: int, known: tuple[Seen, ...]) -> tuple[State, ...] | None:
+        """Return how a node's values stand where it joins a region; None where it cannot.
+
+        Args:
+            ident: of the node.
+            known: how each of its ``values`` stands.
+        """
+        key = (self.reading.kinds[ident], known)
+        if key not in self._steps:
+            self._steps[key] = self._step(ident, known)
+        return self._steps[key]
+
+    def _step(self, ident: int, known: tuple[Seen, ...]) -> tuple[State, ...] | None:
+        node, values = self.graph.node[ident], self.values[ident]
+        own = {value: state for value, state in zip(values, known, strict=True) if state != UNKNOWN}
+        wanted = self._wanted(ident, own)
+        if wanted is None:
+            return None
+        try:
+            made = self.reading.transfer(node, wanted, _factors(node, wanted))
+        except RefusedError:
+            return None
+        if all(state is None for state in made):
+            return None
+        states = dict(zip(node.outputs, made, strict=True))
+        if any(own.get(value, state) != state for value, state in states.items()):
+            return None
+        found = {value: wanted[value] for value in self.reads[ident]} | states
+        return tuple(found[value] for value in values)
+
+    def _wanted(self, ident: int, known: Mapping[Value, State]) -> dict[Value, State] | None:
+        """The states in which a node reads its operands, from those of its values that are known."""
+        reads = self.reads[ident]
+        for joint in self.reading.joints[ident]:
+            held = ((slot, known.get(value)) for value, slot in joint.slots)
+            places = {slot.place(state) for slot, state in held if isinstance(state, Factor)}
+            place = next(iter(places)) if len(places) == 1 else None
+            if place is None:
+                continue
+            wanted: dict[Value, State] = {value: known.get(value) for value in reads}
+            wanted |= {value: slot.within(place) for value, slot in joint.slots}
+            return wanted if all(wanted[v] == known[v] for v in reads if v in known) else None
+        if any(isinstance(known.get(value), Partial) for value in reads):
+            return {value: known.get(value) for value in reads}
+        return None
 
 
 @dataclass
@@ -101,12 +152,11 @@ class Growth:
         while waiting:
             ident = waiting.popleft()
             queued.discard(ident)
-            node = self.ground.graph.node[ident]
             known = sum(value in states for value in values[ident])
             if tried.get(ident) == known or ident in self.ground.never:
                 continue
             tried[ident] = known
-            if self._add(node):
+            if self._add(ident):
                 near = (self._near(value) for value in values[ident] if states[value] is not None)
                 fresh = dict.fromkeys(k for ids in near for k in ids if k not in queued)
                 waiting.extend(k for k in fresh if k not in self.inside)
@@ -115,40 +165,15 @@ class Growth:
     def _near(self, value: Value) -> list[int]:
         return [ident for ident in self.ground.around.get(value, ()) if ident in self.k_of]
 
-    def _add(self, node: Node) -> bool:
+    def _add(self, ident: int) -> bool:
         """Add a node where its operands can stand as it needs them, and what it makes as others read it."""
-        wanted = self._wanted(node.id)
-        if wanted is None:
+        own, values = self.states, self.ground.values[ident]
+        states = self.ground.step(ident, tuple([own.get(value, UNKNOWN) for value in values]))
+        if states is None:
             return False
-        try:
-            made = transfer(node, self.ground.links[node.id], wanted, _factors(node, wanted))
-        except RefusedError:
-            return False
-        if all(state is None for state in made):
-            return False
-        states = dict(zip(node.outputs, made, strict=True))
-        if any(self.states.get(value, state) != state for value, state in states.items()):
-            return False
-        self.states |= {value: wanted[value] for value in self.ground.reads[node.id]} | states
-        self.inside.add(node.id)
+        own.update(zip(values, states, strict=True))
+        self.inside.add(ident)
         return True
-
-    def _wanted(self, ident: int) -> dict[Value, State] | None:
-        """The states in which a node reads its operands, from those of its values that are known."""
-        own, reads = self.states, self.ground.reads[ident]
-        known = {value: own[value] for value in self.ground.values[ident] if value in own}
-        for spots in self.ground.spots[ident]:
-            held = ((slot, known.get(value)) for value, slot in spots)
-            places = {slot.place(state) for slot, state in held if isinstance(state, Factor)}
-            place = next(iter(places)) if len(places) == 1 else None
-            if place is None:
-                continue
-            wanted: dict[Value, State] = {value: known.get(value) for value in reads}
-            wanted |= {value: slot.within(place) for value, slot in spots}
-            return wanted if all(wanted[v] == known[v] for v in reads if v in known) else None
-        if any(isinstance(known.get(value), Partial) for value in reads):
-            return {value: known.get(value) for value in reads}
-        return None
 
     def settle(self, anchor: int) -> None:
         """Drop what keeps it from being a region: the part around one node stays."""
@@ -160,8 +185,11 @@ class Growth:
 
     def share(self, anchor: int) -> None:
         """Drop what would have to work on more than its part, and cannot; the part around one node stays."""
+        reading = self.ground.reading
         for _ in range(MAX_DROPS):
-            nodes = [node for node in self.ground.graph.nodes if node.id in self.inside]
+            if not reading.shares(self.inside, self.states):
+                return
+            nodes = reading.in_order(self.inside)
             try:
                 halos(nodes, self.states, lambda node: self.ground.links[node.id])
             except HaloError as error:

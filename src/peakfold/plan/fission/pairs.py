@@ -14,6 +14,7 @@ from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.axes import anchor_of
 from peakfold.plan.fission.dims import Component, Vertex
 from peakfold.plan.fission.grow import Ground, Growth, steps
+from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.states import Factor
 
@@ -64,7 +65,8 @@ def pairs(ground: Ground, hot: Set[Value], component: Component, most: int) -> I
         seen.add(key)
         found = _pair(ground, joined, vertex)
         if found is None or not (
-            splits(graph, component, found.ahead) and splits(graph, component, found.behind)
+            splits(ground.reading, component, found.ahead)
+            and splits(ground.reading, component, found.behind)
         ):
             continue
         if (found.behind.runs, found.ahead.runs) not in done:
@@ -72,7 +74,7 @@ def pairs(ground: Ground, hot: Set[Value], component: Component, most: int) -> I
             yield found
 
 
-def splits(graph: Graph, component: Component, piece: Piece) -> bool:
+def splits(reading: Reading, component: Component, piece: Piece) -> bool:
     """Whether a loop can be done in parts along an axis where it says so."""
     anchor = piece.anchor
     vertex = next(
@@ -80,9 +82,9 @@ def splits(graph: Graph, component: Component, piece: Piece) -> bool:
         for value, factor in component.members
         if (value, factor.dim, factor.outer) == (anchor.value, anchor.dim, anchor.outer)
     )
-    inside = within(graph, piece.runs)
+    inside = within(reading.graph, piece.runs)
     runs = [Run(ident, k) for ident, k in inside.items()]
-    return not isinstance(assign(graph, runs, component, vertex), Refusal)
+    return not isinstance(assign(reading.graph, runs, component, vertex, reading), Refusal)
 
 
 def _kept(graph: Graph, hot: Set[Value], component: Component) -> list[Vertex]:

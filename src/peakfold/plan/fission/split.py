@@ -89,16 +89,23 @@ def _builder(graph: Graph, region: Region, assign: Assign, part_of: PartOf) -> B
 
 def within(graph: Graph, runs: Iterable[Run]) -> dict[int, int]:
     """Return the runs of a region by node, with the views between them, in program order."""
-    k_of = {run.node: run.k for run in runs}
+    k_of = {run.node: run.k for run in runs if run.node in graph.node}
     after: set[int] = set()
+    waiting = list(k_of)
+    while waiting:
+        node = graph.node[waiting.pop()]
+        for ident in (user for value in node.outputs for user in graph.users.get(value, ())):
+            if ident not in after and graph.node[ident].is_view:
+                after.add(ident)
+                waiting.append(ident)
     before: set[int] = set()
-    for node in graph.nodes:
-        if node.is_view and any(v.node in k_of or v.node in after for v in node.inputs):
-            after.add(node.id)
-    for node in reversed(graph.nodes):
-        if node.id in k_of or node.id in before:
-            before.update(v.node for v in node.inputs if v.node in after)
-    return {n.id: k_of.get(n.id, 0) for n in graph.nodes if n.id in k_of or n.id in before}
+    waiting = list(k_of)
+    while waiting:
+        for value in graph.node[waiting.pop()].inputs:
+            if value.node in after and value.node not in before:
+                before.add(value.node)
+                waiting.append(value.node)
+    return {ident: k_of.get(ident, 0) for ident in sorted({*k_of, *before}, key=graph.place.__getitem__)}
 
 
 def _require_runs(graph: Graph, regions: Sequence[Region]) -> None:

@@ -14,13 +14,15 @@ from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.plan import Run
 from peakfold.ir.regions import why_not_inside
 from peakfold.ops.flops import kernels
-from peakfold.ops.links import Factor, links_of
-from peakfold.plan.fission.assign import Refusal, RefusedError, assign, transfer
+from peakfold.ops.links import Factor
+from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.axes import anchor_of
 from peakfold.plan.fission.dims import Component, Vertex
 from peakfold.plan.fission.pairs import Piece
+from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.states import Partial, State
+from peakfold.plan.fission.transfer import RefusedError
 
 LEAST = 64
 """A region works on a tensor that has at least one in so many of the bytes of the largest one."""
@@ -33,7 +35,7 @@ class _Stages:
     """The numbering of one graph.
 
     Attributes:
-        graph: the program, prepared.
+        reading: of the program, prepared.
         component: the axis.
         out: nodes that stay outside whatever their operands are.
         anew: whether everything of the forward that a later region reads in parts is made in them again.
@@ -42,13 +44,18 @@ class _Stages:
         states: of every value.
     """
 
-    graph: Graph
+    reading: Reading
     component: Component
     out: frozenset[int]
     anew: bool = False
     stage: dict[int, int] = field(default_factory=dict)
     after: dict[int, int] = field(default_factory=dict)
     states: dict[Value, State] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        """The program."""
+        return self.reading.graph
 
     def __post_init__(self) -> None:
         found: dict[Value, list[Factor]] = {}
@@ -81,7 +88,7 @@ class _Stages:
                 continue
             states = {value: self._read(value, passes) for value in node.inputs}
             try:
-                made = transfer(node, links_of(self.graph, node), states, self._wanted(node))
+                made = self.reading.transfer(node, states, self._wanted(node))
             except RefusedError:
                 continue
             if any(state is not None for state in made):
@@ -107,7 +114,9 @@ class _Stages:
         return state if value.node in self.stage else self.factors.get(value)
 
 
-def stages(graph: Graph, component: Component, *, anew: bool = False) -> tuple[Piece, ...]:
+def stages(
+    graph: Graph, component: Component, *, anew: bool = False, reading: Reading | None = None
+) -> tuple[Piece, ...]:
     """Return the regions that come one after the other, each with what of the forward it computes again.
 
     Args:
@@ -115,10 +124,12 @@ def stages(graph: Graph, component: Component, *, anew: bool = False) -> tuple[P
         component: the axis.
         anew: whether that is everything that it reads in parts, products and all: no score of a softmax that
             is taken apart is kept whole then between what sums it and what uses the sum.
+        reading: of the graph, where it is at hand.
     """
+    reading = reading or Reading(graph)
     out: frozenset[int] = frozenset()
     while True:
-        found = _Stages(graph, component, out, anew)
+        found = _Stages(reading, component, out, anew)
         found.number()
         pieces, refused = _pieces(found)
         if not refused:
@@ -134,7 +145,7 @@ def _pieces(found: _Stages) -> tuple[tuple[Piece, ...], frozenset[int]]:
         if anchor is None:
             continue
         inside = [Run(ident, k) for ident, k in within(found.graph, runs).items()]
-        assigned = assign(found.graph, inside, found.component, anchor)
+        assigned = assign(found.graph, inside, found.component, anchor, found.reading)
         if isinstance(assigned, Refusal):
             own = {run.node for run in runs}
             refused.add(assigned.node if assigned.node in own else runs[-1].node)

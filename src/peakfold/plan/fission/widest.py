@@ -7,10 +7,13 @@ from peakfold.ir.plan import Run
 from peakfold.ir.regions import candidates
 from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.dims import Component
+from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.split import within
 
 
-def widest(graph: Graph, axis: Component, of: Iterable[int] | None = None) -> tuple[Run, ...]:
+def widest(
+    graph: Graph, axis: Component, of: Iterable[int] | None = None, reading: Reading | None = None
+) -> tuple[Run, ...]:
     """Return the runs of the widest region along an axis that is found by leaving out what is refused.
 
     A node that cannot be done in parts stays outside, and so does what it needs of the region, or what
@@ -20,6 +23,7 @@ def widest(graph: Graph, axis: Component, of: Iterable[int] | None = None) -> tu
         graph: the program, prepared.
         axis: the axis.
         of: ids of the nodes to choose from; all but updates when None.
+        reading: of the graph, where it is at hand.
     """
     chosen = candidates(graph) if of is None else tuple(of)
     phase = {node.id: node.origin.phase for node in graph.nodes}
@@ -27,11 +31,11 @@ def widest(graph: Graph, axis: Component, of: Iterable[int] | None = None) -> tu
     if axis.shares:
         along = {value for value, _ in axis.members}
         ids = [i for i in ids if any(v in along for v in (*graph.node[i].inputs, *graph.node[i].outputs))]
-    reach = _Reach(graph)
+    reading, reach = reading or Reading(graph), _Reach(graph)
     while ids:
         ids = reach.convex(ids)
         inside = within(graph, [Run(ident) for ident in ids])
-        found = assign(graph, [Run(ident) for ident in inside], axis)
+        found = assign(graph, [Run(ident) for ident in inside], axis, None, reading)
         if not isinstance(found, Refusal):
             break
         if found.node is None:

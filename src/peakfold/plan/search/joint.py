@@ -188,7 +188,7 @@ class Joint:
         self.solver = solver = Solver(self.graph, self.costs_of, effort, host=self.host)
         costs = self.costs_of(solver.prepared)
         with self.clock.at("candidates"):
-            self.tree = tree_of(solver.prepared, costs, self.roots)
+            self.tree = tree_of(solver.prepared, costs, self.roots, solver.axes)
         tables = tabulate(solver.prepared, costs)
         with self.clock.at("footprints"):
             ground = Ground.of(frame(tables), costs.link.copy)

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Plan
-from peakfold.ops.links import links_of
 from peakfold.plan.fission.assign import Refusal, assign
-from peakfold.plan.fission.axes import anchor_of
+from peakfold.plan.fission.axes import Axes, anchor_of
 from peakfold.plan.fission.candidates import LEVELS, Candidate, candidates, hottest
-from peakfold.plan.fission.dims import Component, components
+from peakfold.plan.fission.dims import Component
 from peakfold.plan.fission.finer import times
+from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.stages import stages
 from peakfold.plan.fission.tree import Tree
@@ -45,15 +44,15 @@ class Roots:
     hot: bool = True
 
 
-def tree_of(graph: Graph, costs: Costs, roots: Roots | None = None) -> Tree:
+def tree_of(graph: Graph, costs: Costs, roots: Roots | None = None, axes: Axes | None = None) -> Tree:
     """Return the candidates for a prepared graph, by what lives at its peak, far reaching ones first."""
-    roots = roots or Roots()
+    roots, axes = roots or Roots(), axes or Axes()
     hot = _hot(graph, costs) if roots.hot else set(graph.storages())
-    axes = components(graph)
-    found = {one.every: one for one in (*_widest(graph, hot, axes), *_in_stages(graph, hot, axes))}
+    reading, along = axes.reading(graph), axes.of(graph)
+    found = {one.every: one for one in (*_widest(reading, hot, along), *_in_stages(reading, hot, along))}
     if not roots.tree:
         return Tree(tuple(found.values()))
-    grown = candidates(graph, hot, axes, levels=roots.levels)
+    grown = candidates(graph, hot, along, levels=roots.levels, reading=reading)
     alike = [one for one in grown if one.source == "alike"][:ALIKE]
     others = [one for one in grown if one.source != "alike"][: MOST - len(alike)]
     for one in (*others[:1], *alike, *others[1:]):
@@ -67,30 +66,31 @@ def _hot(graph: Graph, costs: Costs) -> set[Value]:
     return {span.buffer.value for row in timeline.hotspots[:1] for span in timeline.alive(row)}
 
 
-def _widest(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:
+def _widest(reading: Reading, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:
+    graph = reading.graph
     for axis in hottest(graph, hot, axes)[:WIDEST]:
-        runs = widest(graph, axis)
+        runs = widest(graph, axis, reading=reading)
         inside = {run.node for run in runs}
         members = [vertex for vertex in axis.members if vertex[0].node in inside]
-        states = assign(graph, runs, axis)
+        states = assign(graph, runs, axis, None, reading)
         if not members or isinstance(states, Refusal):
             continue
-        nodes = [graph.node[ident] for ident in within(graph, runs)]
-        length = axis.length * times(nodes, states, partial(links_of, graph), axis)
+        length = axis.length * times(within(graph, runs), states, reading, axis)
         anchor = max(members, key=lambda vertex: (graph.nbytes(vertex[0]), -vertex[0].node))
         saved = sum(graph.nbytes(v) // 2 for v in {graph.storage(m[0]) for m in members} & hot)
         yield Candidate(axis.name, length, runs, anchor_of(anchor), saved, 0, "widest")
 
 
-def _in_stages(graph: Graph, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:
+def _in_stages(reading: Reading, hot: set[Value], axes: tuple[Component, ...]) -> Iterator[Candidate]:
     """One region after the other along the axis of most bytes, where one alone does not reach.
 
     Along an axis that a softmax runs over, scores that live at the peak may be made in each of them again.
     """
+    graph = reading.graph
     wanted = [(axis, False) for axis in hottest(graph, hot, axes)[:1]]
     wanted += [(axis, True) for axis in axes if axis.length > 1 and _is_summed(graph, hot, axis)]
     for axis, anew in wanted:
-        pieces = stages(graph, axis, anew=anew)
+        pieces = stages(graph, axis, anew=anew, reading=reading)
         if len(pieces) < 2:
             continue
         inside = {run.node for piece in pieces for run in piece.runs}
