@@ -1,6 +1,7 @@
 """How each value stands in one region: whole, split, or a partial result; or why it is no region."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from peakfold.ir.graph import Graph, Node, Value
@@ -47,7 +48,7 @@ def assign(
         return Refusal(f"nothing in the region runs along {component.name}")
     first: Refusal | None = None
     for factors in _candidates(reading, k_of, seeds, anchor is not None):
-        found = _checked(reading, nodes, factors)
+        found = _checked(reading, nodes, k_of, factors)
         why = found if isinstance(found, Refusal) else _whole_output(graph, nodes, k_of, found)
         if why is None and not isinstance(found, Refusal):
             return found
@@ -114,28 +115,44 @@ def _piece(reading: Reading, inside: Container[int], seed: Vertex) -> set[Vertex
 
 
 def _checked(
-    reading: Reading, nodes: Sequence[Node], factors: Mapping[Value, Factor]
+    reading: Reading, nodes: Sequence[Node], inside: Container[int], factors: Mapping[Value, Factor]
 ) -> Assignment | Refusal:
-    """Follow the data through the region; every node must allow the states of what it reads."""
+    """Follow the data through the region; every node must allow the states of what it reads.
+
+    Nodes that read nothing but whole values make whole ones: they are not looked at.
+    """
+    graph, place = reading.graph, reading.graph.place
     states: dict[Value, State] = {}
-    made = {value for node in nodes for value in node.outputs}
+    active: list[int] = []
+    for value, factor in factors.items():
+        makes = value.node in graph.node and value.node in inside
+        if makes:
+            active.append(place[value.node])
+        else:
+            states[value] = factor
+        active += [place[user] for user in graph.users.get(value, ()) if user in inside]
+    active = list(dict.fromkeys(active))
+    queued = set(active)
+    heapify(active)
     try:
-        for node in nodes:
-            for value in node.inputs:
-                if value not in made:
-                    states.setdefault(value, factors.get(value))
-            found = reading.transfer(node, states, factors)
-            for value, state in zip(node.outputs, found, strict=True):
+        while active:
+            node = graph.nodes[heappop(active)]
+            for value, state in zip(node.outputs, reading.transfer(node, states, factors), strict=True):
                 if value in factors and state != factors[value]:
                     raise RefusedError(node, "cannot be split along it")
                 states[value] = state
+                for user in graph.users.get(value, ()) if state is not None else ():
+                    if user in inside and place[user] not in queued:
+                        queued.add(place[user])
+                        heappush(active, place[user])
         if reading.shares((node.id for node in nodes), states):
             halos(nodes, states, lambda node: reading.links[node.id])
     except RefusedError as refused:
         return refused.refusal
     except HaloError as error:
         return RefusedError(error.node, error.why).refusal
-    return states
+    values = (value for node in nodes for value in (*node.inputs, *node.outputs))
+    return {value: states.get(value) for value in values}
 
 
 def _whole_output(

@@ -58,10 +58,10 @@ class Ground:
         """What each node reads and makes, by its id, without repeats."""
         return {node.id: tuple(dict.fromkeys((*node.inputs, *node.outputs))) for node in self.graph.nodes}
 
-    @cached_property
+    @property
     def reach(self) -> Reach:
         """Ancestors and descendants."""
-        return Reach.of(self.graph)
+        return self.reading.reach
 
     @cached_property
     def never(self) -> frozenset[int]:
@@ -147,33 +147,29 @@ class Growth:
         self.states[anchor[0]] = anchor[1]
         waiting = deque(self._near(anchor[0]))
         queued = set(waiting)
-        tried: dict[int, int] = {}
-        values, states = self.ground.values, self.states
+        tried: dict[int, tuple[Seen, ...]] = {}
+        values, own, step, never = self.ground.values, self.states, self.ground.step, self.ground.never
         while waiting:
             ident = waiting.popleft()
             queued.discard(ident)
-            known = sum(value in states for value in values[ident])
-            if tried.get(ident) == known or ident in self.ground.never:
+            known = tuple([own.get(value, UNKNOWN) for value in values[ident]])
+            if tried.get(ident) == known or ident in never:
                 continue
             tried[ident] = known
-            if self._add(ident):
-                near = (self._near(value) for value in values[ident] if states[value] is not None)
-                fresh = dict.fromkeys(k for ids in near for k in ids if k not in queued)
-                waiting.extend(k for k in fresh if k not in self.inside)
-                queued.update(fresh)
+            states = step(ident, known)
+            if states is None:
+                continue
+            own.update(zip(values[ident], states, strict=True))
+            self.inside.add(ident)
+            for value, state in zip(values[ident], states, strict=True):
+                for other in self._near(value) if state is not None else ():
+                    if other not in queued:
+                        queued.add(other)
+                        if other not in self.inside:
+                            waiting.append(other)
 
     def _near(self, value: Value) -> list[int]:
         return [ident for ident in self.ground.around.get(value, ()) if ident in self.k_of]
-
-    def _add(self, ident: int) -> bool:
-        """Add a node where its operands can stand as it needs them, and what it makes as others read it."""
-        own, values = self.states, self.ground.values[ident]
-        states = self.ground.step(ident, tuple([own.get(value, UNKNOWN) for value in values]))
-        if states is None:
-            return False
-        own.update(zip(values, states, strict=True))
-        self.inside.add(ident)
-        return True
 
     def settle(self, anchor: int) -> None:
         """Drop what keeps it from being a region: the part around one node stays."""

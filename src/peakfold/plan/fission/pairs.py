@@ -55,15 +55,20 @@ def pairs(ground: Ground, hot: Set[Value], component: Component, most: int) -> I
         most: how many tensors are looked at.
     """
     graph = ground.graph
+    joined: dict[tuple[int, Value], frozenset[int]] = {}
     seen: set[tuple[frozenset[int], Vertex]] = set()
     done: set[tuple[tuple[Run, ...], tuple[Run, ...]]] = set()
     for vertex in _kept(graph, hot, component)[:most]:
-        joined = joined_by_large(graph, vertex[0])
-        key = (frozenset(joined), vertex)
+        size = ground.reading.nbytes[vertex[0]]
+        if (size, vertex[0]) not in joined:
+            nodes, tensors = joined_by_large(ground.reading, vertex[0])
+            joined |= dict.fromkeys(((size, value) for value in tensors), frozenset(nodes))
+        own = joined[size, vertex[0]]
+        key = (own, vertex)
         if key in seen:
             continue
         seen.add(key)
-        found = _pair(ground, joined, vertex)
+        found = _pair(ground, own, vertex)
         if found is None or not (
             splits(ground.reading, component, found.ahead)
             and splits(ground.reading, component, found.behind)
@@ -112,27 +117,28 @@ def _is_read_back(graph: Graph, value: Value) -> bool:
     return False
 
 
-def joined_by_large(graph: Graph, value: Value) -> set[int]:
-    """Return the nodes that large tensors join to one: those that make or read it, and so on from theirs."""
-    least = graph.nbytes(graph.storage(value)) // SHARE
+def joined_by_large(reading: Reading, value: Value) -> tuple[set[int], set[Value]]:
+    """Return the nodes that large tensors join to one: those that make or read it, and so on from theirs.
+
+    Returns:
+        The nodes, and the tensors that join them: from those of the same size, the same is found.
+    """
+    graph, nbytes = reading.graph, reading.nbytes
+    least = nbytes[value] // SHARE
     found: set[int] = set()
     waiting, seen = [value], {value}
     while waiting:
         item = waiting.pop()
-        near = [*graph.users.get(item, ()), *([item.node] if item.node in graph.node else [])]
-        for ident in near:
+        for ident in (*graph.users.get(item, ()), *([item.node] if item in nbytes else ())):
             node = graph.node[ident]
             if ident in found or node.origin.phase == "update":
                 continue
             found.add(ident)
-            large = [v for v in (*node.inputs, *node.outputs) if _bytes(graph, v) >= least and v not in seen]
+            values = (*node.inputs, *node.outputs)
+            large = [v for v in values if nbytes.get(v, 0) >= least and v not in seen]
             seen.update(large)
             waiting += large
-    return found
-
-
-def _bytes(graph: Graph, value: Value) -> int:
-    return graph.nbytes(graph.storage(value)) if value.node in graph.node else 0
+    return found, seen
 
 
 def _pair(ground: Ground, joined: Set[int], vertex: Vertex) -> Pair | None:

@@ -13,6 +13,7 @@ from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ops.links import Axis, Factor, Links, links_of, signature_of
 from peakfold.plan.fission.dims import Joint, Vertex, joints
 from peakfold.plan.fission.halos import axis_of
+from peakfold.plan.fission.reach import Reach
 from peakfold.plan.fission.states import Assignment, State
 from peakfold.plan.fission.transfer import RefusedError, transfer
 
@@ -46,6 +47,18 @@ class Reading:
             node.id: number.setdefault(signature_of(self.graph, node), len(number))
             for node in self.graph.nodes
         }
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Ancestors and descendants of every node."""
+        return Reach.of(self.graph)
+
+    @cached_property
+    def nbytes(self) -> Mapping[Value, int]:
+        """Bytes of the storage of each value that a node makes or passes on; none of the program's inputs."""
+        graph = self.graph
+        made = ((value, graph.storage(value)) for node in graph.nodes for value in node.outputs)
+        return {value: graph.nbytes(root) for value, root in made}
 
     @cached_property
     def joints(self) -> Mapping[int, tuple[Joint, ...]]:

@@ -1,12 +1,13 @@
 """The widest region along an axis: everything that can be done in parts, less what would close a circle."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Run
 from peakfold.ir.regions import candidates
 from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.dims import Component
+from peakfold.plan.fission.reach import Reach
 from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.split import within
 
@@ -31,9 +32,10 @@ def widest(
     if axis.shares:
         along = {value for value, _ in axis.members}
         ids = [i for i in ids if any(v in along for v in (*graph.node[i].inputs, *graph.node[i].outputs))]
-    reading, reach = reading or Reading(graph), _Reach(graph)
+    reading = reading or Reading(graph)
+    steps = [node.id for node in graph.nodes if not node.is_view]
     while ids:
-        ids = reach.convex(ids)
+        ids = _convex(reading.reach, steps, ids)
         inside = within(graph, [Run(ident) for ident in ids])
         found = assign(graph, [Run(ident) for ident in inside], axis, None, reading)
         if not isinstance(found, Refusal):
@@ -59,37 +61,13 @@ def _left_out(graph: Graph, refused: int) -> set[int]:
     return found
 
 
-class _Reach:
-    """Which nodes come before and after which, as bits of whole numbers."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.bit = {node.id: 1 << at for at, node in enumerate(graph.nodes)}
-        self.before: dict[int, int] = {}
-        self.after = dict.fromkeys(self.bit, 0)
-        for node in graph.nodes:
-            makers = {value.node for value in node.inputs} & self.bit.keys()
-            self.before[node.id] = _union(makers, lambda ident: self.before[ident] | self.bit[ident])
-        for node in reversed(graph.nodes):
-            for value in node.inputs:
-                if value.node in self.after:
-                    self.after[value.node] |= self.after[node.id] | self.bit[node.id]
-        self.steps = [node.id for node in graph.nodes if not node.is_view]
-
-    def convex(self, ids: Sequence[int]) -> list[int]:
-        """Return what is left of nodes when nothing outside stands between two of them."""
-        left = set(ids)
-        for ident in self.steps:
-            if ident in left:
-                continue
-            needs = [i for i in left if self.before[ident] & self.bit[i]]
-            feeds = [i for i in left if self.after[ident] & self.bit[i]]
-            if needs and feeds:
-                left.difference_update(needs if len(needs) <= len(feeds) else feeds)
-        return [ident for ident in ids if ident in left]
-
-
-def _union(items: Iterable[int], bits: Callable[[int], int]) -> int:
-    found = 0
-    for item in items:
-        found |= bits(item)
-    return found
+def _convex(reach: Reach, steps: Sequence[int], ids: Sequence[int]) -> list[int]:
+    """Return what is left of nodes when nothing outside stands between two of them."""
+    left = reach.mask(ids)
+    for place in (reach.place[ident] for ident in steps):
+        if left >> place & 1:
+            continue
+        needs, feeds = left & reach.before[place], left & reach.after[place]
+        if needs and feeds:
+            left &= ~(needs if needs.bit_count() <= feeds.bit_count() else feeds)
+    return [ident for ident in ids if left >> reach.place[ident] & 1]
