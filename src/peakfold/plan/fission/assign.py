@@ -41,7 +41,7 @@ def assign(
     reading = reading or Reading(graph)
     k_of = {run.node: run.k for run in runs}
     nodes = reading.in_order(ident for ident in k_of if ident in graph.node)
-    touched = {value for node in nodes for value in (*node.inputs, *node.outputs)}
+    touched = dict.fromkeys(value for node in nodes for value in (*node.inputs, *node.outputs))
     seeds = [member for member in component.members if member[0] in touched]
     seeds = seeds if anchor is None else [anchor, *(seed for seed in seeds if seed != anchor)]
     if not seeds:
@@ -51,7 +51,7 @@ def assign(
         found = _checked(reading, nodes, k_of, factors)
         why = found if isinstance(found, Refusal) else _whole_output(graph, nodes, k_of, found)
         if why is None and not isinstance(found, Refusal):
-            return found
+            return {value: found.get(value) for value in touched}
         first = first or why
     return first or _twice(reading, k_of, seeds)
 
@@ -151,8 +151,7 @@ def _checked(
         return refused.refusal
     except HaloError as error:
         return RefusedError(error.node, error.why).refusal
-    values = (value for node in nodes for value in (*node.inputs, *node.outputs))
-    return {value: states.get(value) for value in values}
+    return states
 
 
 def _whole_output(
@@ -160,8 +159,9 @@ def _whole_output(
 ) -> Refusal | None:
     """Refuse a region that makes a whole value for others: it belongs outside."""
     for node in nodes:
-        for value in () if node.is_view or k_of[node.id] else outputs_of(graph, node, k_of):
-            if states[value] is None and counts(node, value.index):
+        whole = () if node.is_view or k_of[node.id] else [v for v in node.outputs if states.get(v) is None]
+        for value in outputs_of(graph, node, k_of) if whole else ():
+            if value in whole and counts(node, value.index):
                 why = f"{graph.name_of(value)} is the same in every part: it belongs outside"
                 return Refusal(why, node.id)
     return None

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.regions import why_not_inside
@@ -20,7 +20,7 @@ from peakfold.plan.fission.transfer import RefusedError
 MAX_DROPS = 64
 
 
-UNKNOWN = "unknown"
+UNKNOWN: Final = "unknown"
 Seen = State | Literal["unknown"]
 """How a value stands in a region that grows, where that is decided."""
 
@@ -75,6 +75,20 @@ class Ground:
         users = self.graph.users
         return {value: (*made.get(value, ()), *users.get(value, ())) for value in {**made, **users}}
 
+    @cached_property
+    def beside(self) -> Mapping[int, frozenset[int]]:
+        """Ids of the nodes that make what each node reads, or read what it makes."""
+        graph = self.graph
+        return {
+            node.id: frozenset(
+                (
+                    *(value.node for value in node.inputs),
+                    *(user for value in node.outputs for user in graph.users.get(value, ())),
+                )
+            )
+            for node in graph.nodes
+        }
+
     def step(self, ident: int, known: tuple[Seen, ...]) -> tuple[State, ...] | None:
         """Return how a node's values stand where it joins a region; None where it cannot.
 
@@ -89,7 +103,10 @@ class Ground:
 
     def _step(self, ident: int, known: tuple[Seen, ...]) -> tuple[State, ...] | None:
         node, values = self.graph.node[ident], self.values[ident]
-        own = {value: state for value, state in zip(values, known, strict=True) if state != UNKNOWN}
+        own: dict[Value, State] = {}
+        for value, state in zip(values, known, strict=True):
+            if state != UNKNOWN:
+                own[value] = state
         wanted = self._wanted(ident, own)
         if wanted is None:
             return None
@@ -152,7 +169,7 @@ class Growth:
         while waiting:
             ident = waiting.popleft()
             queued.discard(ident)
-            known = tuple([own.get(value, UNKNOWN) for value in values[ident]])
+            known: tuple[Seen, ...] = tuple([own.get(value, UNKNOWN) for value in values[ident]])
             if tried.get(ident) == known or ident in never:
                 continue
             tried[ident] = known
@@ -173,11 +190,19 @@ class Growth:
 
     def settle(self, anchor: int) -> None:
         """Drop what keeps it from being a region: the part around one node stays."""
+        suspects = set(self.inside)
         for _ in range(MAX_DROPS):
-            drop = self._between(anchor) or self._useless() or self._apart_from(anchor)
+            drop = self._between(anchor)
+            if not drop:
+                drop, suspects = self._useless(suspects), set()
+            if not drop:
+                drop = self._apart_from(anchor)
             if not drop:
                 return
             self.inside -= drop
+            for ident in drop:
+                suspects |= self.ground.beside[ident]
+            suspects &= self.inside
 
     def share(self, anchor: int) -> None:
         """Drop what would have to work on more than its part, and cannot; the part around one node stays."""
@@ -217,14 +242,10 @@ class Growth:
 
     def _apart_from(self, anchor: int) -> set[int]:
         """Nodes that no chain of values made inside joins to the anchor."""
-        graph = self.ground.graph
         seen, waiting = {anchor}, [anchor]
         while waiting:
-            node = graph.node[waiting.pop()]
-            near = [value.node for value in node.inputs]
-            near += [user for value in node.outputs for user in graph.users.get(value, ())]
-            fresh = [ident for ident in near if ident in self.inside and ident not in seen]
-            seen.update(fresh)
+            fresh = (self.ground.beside[waiting.pop()] & self.inside) - seen
+            seen |= fresh
             waiting += fresh
         return self.inside - seen
 
@@ -244,39 +265,44 @@ class Growth:
                 dropped |= earlier if earlier.bit_count() <= later.bit_count() else later
         return set(reach.members(dropped))
 
-    def _useless(self) -> set[int]:
-        """Nodes that read a sum of parts from outside, make what nothing reads, or a whole for others."""
+    def _useless(self, suspects: Set[int]) -> set[int]:
+        """Nodes that read a sum of parts from outside, make what nothing reads, or a whole for others.
+
+        Args:
+            suspects: nodes that may be; of the others it is known that they are not.
+        """
         graph = self.ground.graph
         drop: set[int] = set()
-        for ident in self.inside:
+        for ident in suspects:
             node = graph.node[ident]
-            if any(v.node not in self.inside and isinstance(self.states[v], Partial) for v in node.inputs):
+            if any(isinstance(self.states[v], Partial) and v.node not in self.inside for v in node.inputs):
                 drop.add(ident)
             elif self.k_of[ident]:
-                if not any(user in self.inside for v in node.outputs for user in graph.users.get(v, ())):
+                if all(self.inside.isdisjoint(graph.users.get(v, ())) for v in node.outputs):
                     drop.add(ident)
-            elif not node.is_view:
+            elif not node.is_view and any(self.states[value] is None for value in node.outputs):
                 outs = self.outputs(node)
                 if any(self.states[value] is None and _has_elements(graph, value) for value in outs):
                     drop.add(ident)
-        return drop | self._loose_views()
+        return drop | self._loose_views(suspects)
 
     def outputs(self, node: Node) -> Iterator[Value]:
         """Yield what a node makes for those outside."""
-        apart = self.elsewhere if node.id in self.again else frozenset[int]()
-        return outputs_of(self.ground.graph, node, self.inside | apart)
+        inside = self.inside | self.elsewhere if node.id in self.again else self.inside
+        return outputs_of(self.ground.graph, node, inside)
 
-    def _loose_views(self) -> set[int]:
+    def _loose_views(self, suspects: Set[int]) -> set[int]:
         """Views that no node of the region is before, or none after."""
         graph = self.ground.graph
         drop: set[int] = set()
-        for ident in self.inside:
+        for ident in suspects:
             node = graph.node[ident]
             if not node.is_view:
                 continue
-            before = any(value.node in self.inside for value in node.inputs)
-            after = any(user in self.inside for v in node.outputs for user in graph.users.get(v, ()))
-            if not before or not after:
+            before = any([value.node in self.inside for value in node.inputs])
+            if not before or not any(
+                not self.inside.isdisjoint(graph.users.get(v, ())) for v in node.outputs
+            ):
                 drop.add(ident)
         return drop
 
