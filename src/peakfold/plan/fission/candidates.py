@@ -2,7 +2,7 @@
 
 Sources: dominators of hot tensors (algorithm 1), the hot tensors themselves, stretches of the forward
 between narrow waists, with their backward, in which the forward is computed again, and pairs of a loop of the
-forward and one of the backward around a large tensor; pairs that are alike, as in every layer, are one more.
+forward and one of the backward around a large tensor, or one loop of both; pairs that are alike, as in every layer, are one more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -17,12 +17,12 @@ from peakfold.plan.fission.dims import Component, Vertex
 from peakfold.plan.fission.dominators import dominators
 from peakfold.plan.fission.finer import times
 from peakfold.plan.fission.grow import Ground, Growth, steps
-from peakfold.plan.fission.pairs import Pair, Piece, pairs, splits
+from peakfold.plan.fission.pairs import Pair, Piece, kept, pairs, splits
 from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.states import Factor, Partial
 from peakfold.plan.fission.waists import Stretch, stretches
 
-Source = Literal["widest", "stages", "dominator", "hot", "stretch", "pair", "alike"]
+Source = Literal["widest", "stages", "dominator", "hot", "stretch", "bridge", "pair", "alike"]
 
 LEVELS = 4
 """Bands of scores (algorithm 1's L)."""
@@ -32,6 +32,9 @@ AXES = 12
 
 HOT = 24
 """Largest tensors at the peak that regions are grown from, for each axis."""
+
+BRIDGES = 2
+"""Largest tensors of the forward, for each axis, around which forward and backward are one region."""
 
 MOST = 0.5
 """A region must work on more than parameters: share of the peak that an axis needs, at least, in 1/1000."""
@@ -68,6 +71,12 @@ class Candidate:
         return (*self.runs, *(run for piece in self.rest for run in piece.runs))
 
 
+    @property
+    def key(self) -> tuple[str, tuple[Run, ...]]:
+        """What tells it from others: its runs; where it can be nested in many, along which axis too."""
+        return self.axis if self.source == "bridge" else "", self.every
+
+
 def candidates(
     graph: Graph,
     hot: Set[Value],
@@ -88,7 +97,7 @@ def candidates(
         reading: of the graph, where it is at hand.
     """
     ground = Ground(reading or Reading(graph))
-    found: dict[tuple[tuple[Run, ...], tuple[Piece, ...]], Candidate] = {}
+    found: dict[tuple[str, tuple[Run, ...]], Candidate] = {}
     plain = {node.id: 0 for node in graph.nodes if node.origin.phase != "update"}
     parts = stretches(graph, ground.reach)
     layers = Layers(ground.reading) if all(node.origin.phase == "forward" for node in graph.nodes) else None
@@ -97,10 +106,9 @@ def candidates(
         if layers is not None:
             made += [one for each in made for one in _everywhere(layers, component, each)]
         for candidate in made:
-            key = (candidate.runs, candidate.rest)
-            known = found.get(key)
+            known = found.get(candidate.key)
             if known is None or candidate.gain > known.gain:
-                found[key] = candidate
+                found[candidate.key] = candidate
     return tuple(sorted(found.values(), key=lambda item: (-item.gain, item.axis, item.runs)))
 
 
@@ -136,7 +144,17 @@ def _of_axis(
         yield from _first(ground, hot, component, allowed, "dominator")
     for stretch in parts:
         yield from _first(ground, hot, component, stretch.k_of, "stretch")
+    yield from _bridges(ground, hot, component)
     yield from _paired(ground, hot, component)
+
+
+def _bridges(ground: Ground, hot: Set[Value], component: Component) -> Iterator[Candidate]:
+    """Forward and backward around a large tensor in one loop, with nothing computed again: a loss's head."""
+    phase = {node.id: node.origin.phase for node in ground.graph.nodes}
+    for vertex in kept(ground.graph, hot, component)[:BRIDGES]:
+        made = _grown(ground, hot, component, dict.fromkeys(ground.joined(vertex[0]), 0), vertex, "bridge")
+        if made is not None and len({phase[run.node] for run in made.runs}) > 1:
+            yield made
 
 
 def _paired(ground: Ground, hot: Set[Value], component: Component) -> Iterator[Candidate]:

@@ -11,6 +11,8 @@ from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Region
 from peakfold.plan.fission.program import with_loops
 
+CLEARLY = 0.005
+"""Share of the workspace that a slower way to run a body must save."""
 NESTED = 3
 """Points of a body that the one around it chooses from."""
 PRICES = 6
@@ -33,10 +35,10 @@ class Choice:
 
 
 def pareto(choices: Iterator[Choice]) -> Iterator[Choice]:
-    """Yield what is neither slower nor larger than another one, the fastest first."""
+    """Yield what is neither slower nor clearly larger than another one, the fastest first."""
     least = None
     for choice in sorted(choices, key=lambda c: (c.seconds, c.workspace)):
-        if least is None or choice.workspace < least:
+        if least is None or choice.workspace < least * (1 - CLEARLY):
             least = choice.workspace
             yield choice
 

@@ -18,6 +18,8 @@ from peakfold.plan.fission.states import Partial, State
 from peakfold.plan.fission.transfer import RefusedError
 
 MAX_DROPS = 64
+SHARE = 4
+"""A tensor joins what reads and makes it where it has at least one in so many of the bytes."""
 
 
 UNKNOWN: Final = "unknown"
@@ -37,6 +39,7 @@ class Ground:
     _steps: dict[tuple[int, tuple[Seen, ...]], tuple[State, ...] | None] = field(
         default_factory=dict, repr=False
     )
+    _joined: dict[tuple[int, Value], frozenset[int]] = field(default_factory=dict, repr=False)
 
     @property
     def graph(self) -> Graph:
@@ -88,6 +91,17 @@ class Ground:
             )
             for node in graph.nodes
         }
+
+    def joined(self, value: Value) -> frozenset[int]:
+        """Return the nodes that large tensors join to one: those that make or read it, and so on from theirs.
+
+        From all tensors of one size that are joined, the same is found.
+        """
+        size = self.reading.nbytes[value]
+        if (size, value) not in self._joined:
+            nodes, tensors = _joined_by_large(self.reading, value)
+            self._joined.update(dict.fromkeys(((size, other) for other in tensors), frozenset(nodes)))
+        return self._joined[size, value]
 
     def step(self, ident: int, known: tuple[Seen, ...]) -> tuple[State, ...] | None:
         """Return how a node's values stand where it joins a region; None where it cannot.
@@ -305,6 +319,25 @@ class Growth:
             ):
                 drop.add(ident)
         return drop
+
+
+def _joined_by_large(reading: Reading, value: Value) -> tuple[set[int], set[Value]]:
+    graph, nbytes = reading.graph, reading.nbytes
+    least = nbytes[value] // SHARE
+    found: set[int] = set()
+    waiting, seen = [value], {value}
+    while waiting:
+        item = waiting.pop()
+        for ident in (*graph.users.get(item, ()), *([item.node] if item in nbytes else ())):
+            node = graph.node[ident]
+            if ident in found or node.origin.phase == "update":
+                continue
+            found.add(ident)
+            values = (*node.inputs, *node.outputs)
+            large = [v for v in values if nbytes.get(v, 0) >= least and v not in seen]
+            seen.update(large)
+            waiting += large
+    return found, seen
 
 
 def _factors(node: Node, states: Mapping[Value, State]) -> dict[Value, Factor]:

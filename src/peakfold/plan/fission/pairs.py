@@ -18,10 +18,6 @@ from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.states import Factor
 
-SHARE = 4
-"""A tensor joins what reads and makes it where it has at least one in so many of the bytes."""
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What one loop runs, and where its axis is split."""
@@ -55,15 +51,10 @@ def pairs(ground: Ground, hot: Set[Value], component: Component, most: int) -> I
         most: how many tensors are looked at.
     """
     graph = ground.graph
-    joined: dict[tuple[int, Value], frozenset[int]] = {}
     seen: set[tuple[frozenset[int], Vertex]] = set()
     done: set[tuple[tuple[Run, ...], tuple[Run, ...]]] = set()
-    for vertex in _kept(graph, hot, component)[:most]:
-        size = ground.reading.nbytes[vertex[0]]
-        if (size, vertex[0]) not in joined:
-            nodes, tensors = joined_by_large(ground.reading, vertex[0])
-            joined |= dict.fromkeys(((size, value) for value in tensors), frozenset(nodes))
-        own = joined[size, vertex[0]]
+    for vertex in kept(graph, hot, component)[:most]:
+        own = ground.joined(vertex[0])
         key = (own, vertex)
         if key in seen:
             continue
@@ -92,7 +83,7 @@ def splits(reading: Reading, component: Component, piece: Piece) -> bool:
     return not isinstance(assign(reading.graph, runs, component, vertex, reading), Refusal)
 
 
-def _kept(graph: Graph, hot: Set[Value], component: Component) -> list[Vertex]:
+def kept(graph: Graph, hot: Set[Value], component: Component) -> list[Vertex]:
     """Factors of hot tensors that the forward makes and the backward reads, the largest first."""
     phase = {node.id: node.origin.phase for node in graph.nodes}
     found = [
@@ -115,30 +106,6 @@ def _is_read_back(graph: Graph, value: Value) -> bool:
             seen.update(fresh)
             waiting += fresh
     return False
-
-
-def joined_by_large(reading: Reading, value: Value) -> tuple[set[int], set[Value]]:
-    """Return the nodes that large tensors join to one: those that make or read it, and so on from theirs.
-
-    Returns:
-        The nodes, and the tensors that join them: from those of the same size, the same is found.
-    """
-    graph, nbytes = reading.graph, reading.nbytes
-    least = nbytes[value] // SHARE
-    found: set[int] = set()
-    waiting, seen = [value], {value}
-    while waiting:
-        item = waiting.pop()
-        for ident in (*graph.users.get(item, ()), *([item.node] if item in nbytes else ())):
-            node = graph.node[ident]
-            if ident in found or node.origin.phase == "update":
-                continue
-            found.add(ident)
-            values = (*node.inputs, *node.outputs)
-            large = [v for v in values if nbytes.get(v, 0) >= least and v not in seen]
-            seen.update(large)
-            waiting += large
-    return found, seen
 
 
 def _pair(ground: Ground, joined: Set[int], vertex: Vertex) -> Pair | None:

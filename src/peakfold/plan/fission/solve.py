@@ -33,7 +33,7 @@ from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.schedule.simulate import simulate_tables
 
-POINTS = 10
+POINTS = 24
 """Points that are asked for on the front of a body."""
 SPREAD = 8
 """Budgets of a whole front."""

@@ -14,7 +14,7 @@ from peakfold.plan.fission.candidates import Candidate
 Parts = tuple[int, ...]
 Kind = Literal["enable", "lift", "disable", "mutate", "choose", "nest"]
 
-CHOICES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+CHOICES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64)
 """Numbers of parts that are chosen directly."""
 
 

@@ -49,14 +49,14 @@ def tree_of(graph: Graph, costs: Costs, roots: Roots | None = None, axes: Axes |
     roots, axes = roots or Roots(), axes or Axes()
     hot = _hot(graph, costs) if roots.hot else set(graph.storages())
     reading, along = axes.reading(graph), axes.of(graph)
-    found = {one.every: one for one in (*_widest(reading, hot, along), *_in_stages(reading, hot, along))}
+    found = {one.key: one for one in (*_widest(reading, hot, along), *_in_stages(reading, hot, along))}
     if not roots.tree:
         return Tree(tuple(found.values()))
     grown = candidates(graph, hot, along, levels=roots.levels, reading=reading)
     alike = [one for one in grown if one.source == "alike"][:ALIKE]
     others = [one for one in grown if one.source != "alike"][: MOST - len(alike)]
     for one in (*others[:1], *alike, *others[1:]):
-        found.setdefault(one.every, one)
+        found.setdefault(one.key, one)
     return Tree(tuple(found.values()))
 
 
