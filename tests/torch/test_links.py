@@ -13,7 +13,7 @@ from peakfold.ops.links import Factor, Slot, call_of, links_of
 from peakfold.ops.links.table import TABLE
 from peakfold.ops.links.windows import INDICES
 from peakfold.ops.strides import reads_strides
-from peakfold.plan.fission.assign import transfer
+from peakfold.plan.fission.transfer import transfer
 
 torch.set_num_threads(1)
 FLOAT, LONG, BOOL = torch.float64, torch.int64, torch.bool

@@ -15,6 +15,7 @@ from peakfold.pipeline.ctrl_c import postponed
 from peakfold.pipeline.pricing import priced
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.request import Request
+from peakfold.pipeline.searches import side_by_side
 from peakfold.pipeline.task import Task
 from peakfold.plan.fission.derive import Splitter
 from peakfold.plan.schedule import planner
@@ -156,6 +157,7 @@ def _searched(
                 iterations=asked.iterations,
                 seed=asked.seed,
                 progress=tell,
+                workers=side_by_side(asked.simulated),
             )
         found = planner.optimize_front(
             graph,

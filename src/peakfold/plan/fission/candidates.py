@@ -1,8 +1,9 @@
 """Where a program could be split: regions along each axis, with what they would gain [MAGIS, section 4.2].
 
 Sources: dominators of hot tensors (algorithm 1), the hot tensors themselves, stretches of the forward
-between narrow waists, with their backward, in which the forward is computed again, and pairs of a loop of the
-forward and one of the backward around a large tensor, or one loop of both; pairs that are alike, as in every layer, are one more.
+between narrow waists, with their backward, in which the forward is computed again, one loop of forward and
+backward around a large tensor, and pairs of a loop of the forward and one of the backward around it; pairs that
+are alike, as in every layer, are one more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -69,7 +70,6 @@ class Candidate:
     def every(self) -> tuple[Run, ...]:
         """The runs of all its loops."""
         return (*self.runs, *(run for piece in self.rest for run in piece.runs))
-
 
     @property
     def key(self) -> tuple[str, tuple[Run, ...]]:

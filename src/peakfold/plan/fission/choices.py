@@ -1,6 +1,6 @@
 """Ways to run the bodies of regions, and which of them are tried together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -8,8 +8,9 @@ import numpy as np
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph
-from peakfold.ir.plan import Region
+from peakfold.ir.plan import Compute, Region
 from peakfold.plan.fission.program import with_loops
+from peakfold.plan.schedule.timeline import Timeline
 
 CLEARLY = 0.005
 """Share of the workspace that a slower way to run a body must save."""
@@ -17,6 +18,8 @@ NESTED = 3
 """Points of a body that the one around it chooses from."""
 PRICES = 6
 """Prices of a byte that are tried."""
+FINE = 40
+"""Prices of a byte at which a plan of the outer graph is recombined with other choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,12 @@ def together(fronts: Mapping[int, tuple[Choice, ...]]) -> Iterator[dict[int, Cho
 def picks_of(fronts: Mapping[int, tuple[Choice, ...]], count: int = PRICES) -> Iterator[dict[int, Choice]]:
     """Yield the choices that prices of a byte make, from none at all to one that makes all smallest.
 
-    Of a single loop, which no price weighs against another, every choice.
+    Of a single loop, which no price weighs against another, choices evenly thinned.
     """
     if len(fronts) == 1:
-        yield from together(fronts)
+        ((ident, front),) = fronts.items()
+        picks = sorted({round(i) for i in np.linspace(0, len(front) - 1, min(count, len(front)))})
+        yield from ({ident: front[i]} for i in picks)
         return
     seen: list[tuple[int, ...]] = []
     for price in _prices(fronts, count):
@@ -92,6 +97,33 @@ def _cheapest(front: tuple[Choice, ...], price: float) -> int:
     if price == np.inf:
         return len(front) - 1
     return min(range(len(front)), key=lambda i: (front[i].seconds + price * front[i].workspace, i))
+
+
+def combined(
+    timeline: Timeline, picked: Mapping[int, Choice], ways: Iterable[dict[int, Choice]]
+) -> Iterator[tuple[dict[int, Choice], int, float]]:
+    """Yield what a plan of the outer graph comes to with other choices: peak and seconds.
+
+    Args:
+        timeline: of the plan, with what was picked.
+        picked: a choice for each loop.
+        ways: others.
+    """
+    loops: dict[int, list[int]] = {}
+    rest = 0
+    for row, step in enumerate(timeline.steps):
+        if isinstance(step, Compute) and step.run.node in picked:
+            loops.setdefault(step.run.node, []).append(row)
+        else:
+            rest = max(rest, int(timeline.during[row]))
+    others = {
+        ident: max(int(timeline.during[row] - timeline.workspace[row]) for row in rows)
+        for ident, rows in loops.items()
+    }
+    for way in ways:
+        seconds = sum(len(rows) * (way[i].seconds - picked[i].seconds) for i, rows in loops.items())
+        peak = max([rest, *(others[i] + way[i].workspace for i in loops)])
+        yield way, peak, timeline.seconds + seconds
 
 
 def priced(graph: Graph, costs: Costs, choices: Mapping[int, Choice]) -> Costs:

@@ -117,10 +117,7 @@ class Ground:
 
     def _step(self, ident: int, known: tuple[Seen, ...]) -> tuple[State, ...] | None:
         node, values = self.graph.node[ident], self.values[ident]
-        own: dict[Value, State] = {}
-        for value, state in zip(values, known, strict=True):
-            if state != UNKNOWN:
-                own[value] = state
+        own: dict[Value, State] = {v: s for v, s in zip(values, known, strict=True) if s != UNKNOWN}
         wanted = self._wanted(ident, own)
         if wanted is None:
             return None
@@ -313,7 +310,7 @@ class Growth:
             node = graph.node[ident]
             if not node.is_view:
                 continue
-            before = any([value.node in self.inside for value in node.inputs])
+            before = any(value.node in self.inside for value in node.inputs)
             if not before or not any(
                 not self.inside.isdisjoint(graph.users.get(v, ())) for v in node.outputs
             ):

@@ -18,6 +18,7 @@ from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.states import Factor
 
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What one loop runs, and where its axis is split."""
@@ -61,8 +62,7 @@ def pairs(ground: Ground, hot: Set[Value], component: Component, most: int) -> I
         seen.add(key)
         found = _pair(ground, own, vertex)
         if found is None or not (
-            splits(ground.reading, component, found.ahead)
-            and splits(ground.reading, component, found.behind)
+            splits(ground.reading, component, found.ahead) and splits(ground.reading, component, found.behind)
         ):
             continue
         if (found.behind.runs, found.ahead.runs) not in done:

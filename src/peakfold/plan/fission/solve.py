@@ -19,7 +19,7 @@ from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Compute, Plan, Region
 from peakfold.plan.fission.axes import Axes
-from peakfold.plan.fission.choices import Choice, few, pareto, picks_of, priced, together
+from peakfold.plan.fission.choices import FINE, Choice, combined, few, pareto, picks_of, priced, together
 from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.derived import Body, Derived
 from peakfold.plan.fission.prepare import prepare
@@ -32,9 +32,12 @@ from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.schedule.simulate import simulate_tables
+from peakfold.plan.schedule.timeline import Timeline
 
-POINTS = 24
+POINTS = 16
 """Points that are asked for on the front of a body."""
+BETWEEN = 48
+"""Points that are taken from between them."""
 SPREAD = 8
 """Budgets of a whole front."""
 SHARE = 0.5
@@ -66,7 +69,7 @@ class Spread:
 
     Attributes:
         points: as the search decoded them.
-        fresh: those of them that nothing known beats, simulated.
+        fresh: those of them that nothing known beats.
     """
 
     points: tuple[Point, ...]
@@ -159,9 +162,12 @@ class Solver:
         """
         derived, fronts = self._derived(regions)
         picks = list(picks_of(fronts))
-        plans: dict[Point, tuple[Plan, Costs]] = {}
+        met: list[Point] = []
+        own, ways = self._outer_costs(derived), list(picks_of(fronts, FINE))
+        bound = peak_bound(tabulate(derived.graph, priced(derived.graph, own, picks[-1])))
+        seen: set[Plan] = set()
         for picked in picks:
-            costs = priced(derived.graph, self._outer_costs(derived), picked)
+            costs = priced(derived.graph, own, picked)
             found = planner.optimize_front(
                 derived.graph,
                 costs,
@@ -170,15 +176,20 @@ class Solver:
                 iterations=self.effort.iterations,
                 seed=self.effort.seed,
                 check=False,
+                bound=bound,
             )
             self.states += found.states
             for one in found.points:
-                if one is not None:
-                    plans[replace(one, plan=self._whole(one.plan, picked))] = (one.plan, costs)
-        points = front_of(plans)
+                if one is None or one.plan in seen:
+                    continue
+                seen.add(one.plan)
+                timeline = _timeline(derived.graph, one.plan, costs)
+                require_peak(one.peak_bytes, timeline.peak)
+                for way, peak, seconds in combined(timeline, picked, ways):
+                    met.append(Point(peak, seconds, self._whole(one.plan, way)))
+        points = front_of(met)
         better = set(front_of((*known, *points)))
-        fresh = tuple(_checked(derived.graph, one, *plans[one]) for one in points if one in better)
-        return Spread(points, fresh)
+        return Spread(points, tuple(one for one in points if one in better))
 
     def _derived(self, regions: Sequence[Region]) -> tuple[Derived, dict[int, tuple[Choice, ...]]]:
         derived = derive(self.prepared, regions, self.axes) if regions else Derived(self.graph, {})
@@ -195,6 +206,10 @@ class Solver:
         found = derive(self.prepared, plan.regions, self.axes) if plan.regions else Derived(self.graph, {})
         return planned(found, outer_plan(plan, found), self.costs_of)
 
+    def forget(self) -> None:
+        """Search the fronts of bodies anew when they are asked for again."""
+        self._fronts.clear()
+
     # --- bodies ---
 
     def front(self, body: Body, seconds: float) -> tuple[Choice, ...]:
@@ -210,15 +225,16 @@ class Solver:
         inner = {ident: few(self.front(one, seconds / 2)) for ident, one in body.derived.bodies.items()}
         ways = list(together(inner))
         costs = self.costs_of(body.graph)
+        bound = peak_bound(tabulate(body.graph, priced(body.graph, costs, ways[-1])))
         for way in ways:
-            yield from self._points(body, priced(body.graph, costs, way), way, seconds / len(ways))
+            yield from self._points(body, priced(body.graph, costs, way), way, seconds / len(ways), bound)
 
     def _points(
-        self, body: Body, costs: Costs, way: Mapping[int, Choice], seconds: float
+        self, body: Body, costs: Costs, way: Mapping[int, Choice], seconds: float, bound: int
     ) -> Iterator[Choice]:
         tables = tabulate(body.graph, costs)
         plain = simulate_tables(tables, lower_tables(tables, Plan(body.graph.digest)), costs.link)
-        least = max(peak_bound(tables) - tables.resident, 1)
+        least = max(bound - tables.resident, 1)
         spread = np.geomspace(max(plain.peak - tables.resident, 1), least, POINTS)
         found = planner.optimize_front(
             body.graph,
@@ -228,9 +244,11 @@ class Solver:
             iterations=self.effort.iterations,
             seed=self.effort.seed,
             check=False,
+            bound=bound,
+            between=BETWEEN,
         )
         self.states += found.states
-        for point in found.points:
+        for point in (*found.points, *found.between):
             if point is not None:
                 plan = replace(
                     point.plan,
@@ -330,12 +348,9 @@ class _Tried:
     front: tuple[Point, ...]
 
 
-def _checked(graph: Graph, point: Point, plan: Plan, costs: Costs) -> Point:
-    """Return a point whose outer plan was simulated: it must come to what was decoded."""
+def _timeline(graph: Graph, plan: Plan, costs: Costs) -> Timeline:
     tables = tabulate(graph, costs)
-    timeline = simulate_tables(tables, lower_tables(tables, plan), costs.link)
-    require_peak(point.peak_bytes, timeline.peak)
-    return point
+    return simulate_tables(tables, lower_tables(tables, plan), costs.link)
 
 
 def _score(goal: Goal, tried: _Tried) -> tuple[float, float]:

@@ -33,14 +33,14 @@ def _hot_places(code: Code, work: Scratch, length: int, target: float) -> Bytes:
 
 @compiled
 def _estimates(code: Code, slots: Slots, modes: Modes, hot: Bytes) -> Floats:
-    """Bytes times hot runs that dropping each choice would save, per second of its step."""
+    """Bytes times hot runs that dropping each choice would save, per second of its chain."""
     found = np.zeros(len(slots.choices))
     for i in range(len(slots.choices)):
         slot = slots.choices[i]
         if modes[slot] >= DROP or (slot >= slots.gaps and modes[slot] != KEEP):
             continue
         covered = hot[slots.end[slot]] - hot[slots.begin[slot] + 1]
-        cost = code.seconds[slots.step[slot]] + 1e-7
+        cost = slots.again[slot] + 1e-7
         found[i] = slots.nbytes[slot] * covered / cost
         if modes[slot] == HOLD:
             found[i] *= 0.2

@@ -88,6 +88,7 @@ class Front:
         budgets: bytes, as asked.
         points: the fastest plan found within each; None where none was found.
         lower_bound_bytes, stop_reason, states, elapsed: as in `Found`.
+        between: plans met that no other beats, evenly thinned; none where they were not asked for.
     """
 
     budgets: tuple[int, ...]
@@ -96,6 +97,7 @@ class Front:
     stop_reason: StopReason
     states: int
     elapsed: float
+    between: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,13 +80,16 @@ def optimize_front(
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
     check: bool = True,
+    bound: int | None = None,
+    between: int = 0,
 ) -> Front:
     """Find the fastest plan for each of many budgets in one search; seconds never fall with the budget.
 
     ``budgets`` are in bytes; without them there are ``count`` in even ratios from the undecided peak to the
-    lower bound. The rest is as in `optimize`.
+    lower bound. ``bound`` is that, where it is known. Up to ``between`` plans that were met besides
+    are given too. The rest is as in `optimize`.
     """
-    search = Search(graph, costs, seed, tuple(budgets), time_budget, iterations, progress)
+    search = Search(graph, costs, seed, tuple(budgets), time_budget, iterations, progress, bound)
     if not budgets:
         budgets = [int(b) for b in np.geomspace(search.explorer.plain.peak, search.bound, count)]
         search.aim(budgets)
@@ -99,4 +102,5 @@ def optimize_front(
         stop_reason=reason,
         states=search.explorer.states,
         elapsed=search.elapsed,
+        between=tuple(search.thinned(search.explorer.front(), check, between)) if between else (),
     )

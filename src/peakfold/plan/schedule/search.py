@@ -50,11 +50,12 @@ class Search:
         time_budget: float,
         iterations: int | None,
         progress: Callable[[Progress], None] | None,
+        bound: int | None = None,
     ) -> None:
         self.began = time.monotonic()
         self.costs = costs
         self.tables: Tables = tabulate(graph, costs)
-        self.bound = peak_bound(self.tables)
+        self.bound = peak_bound(self.tables) if bound is None else bound
         self.seed = seed
         self.budgets = budgets
         self.explorer = Explorer(frame(self.tables), seed, budgets)

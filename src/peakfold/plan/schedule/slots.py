@@ -5,8 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from peakfold.plan.schedule.arrays import Bytes, Flags, Ints
+from peakfold.plan.schedule.arrays import Bytes, Flags, Floats, Ints
 from peakfold.plan.schedule.frame import Frame
+
+DEEP = 64
+"""Steps of a chain, at most, whose seconds are summed."""
 
 
 class Slots(NamedTuple):
@@ -21,6 +24,8 @@ class Slots(NamedTuple):
         class_of: slots of one class do the same in different layers; -1 where not open.
         member_begin, member: slots of each class in the order of their places.
         gaps: number of gaps.
+        again: seconds of the step and of all that it needs and that is gone where it would run again, as
+            long as nothing else is dropped.
     """
 
     step: Ints
@@ -33,6 +38,7 @@ class Slots(NamedTuple):
     member_begin: Ints
     member: Bytes
     gaps: int
+    again: Floats
 
 
 def slots(frame: Frame) -> Slots:
@@ -69,7 +75,30 @@ def slots(frame: Frame) -> Slots:
         member_begin=np.cumsum([0, *(len(row) for row in members)], dtype=np.int32),
         member=np.array([slot for row in members for slot in row], np.int64),
         gaps=frame.gaps,
+        again=_again(frame, step, end, usable),
     )
+
+
+def _again(frame: Frame, step: Ints, end: Ints, usable: Flags) -> Floats:
+    tables, rank = frame.tables, frame.rank
+    last = np.full(len(tables.nbytes), -1, np.int64)
+    for v in np.flatnonzero(tables.producer >= 0).tolist():
+        users = frame.gap_user[frame.use_gap[frame.use_begin[v] : frame.use_begin[v + 1]]]
+        last[v] = rank[users].max(initial=int(rank[tables.producer[v]]))
+    last[tables.is_output] = len(frame.base)
+    seconds = tables.seconds.astype(np.float64)
+    found = seconds[step].copy()
+    for slot in np.flatnonzero(usable).tolist():
+        place, chain, waiting = int(end[slot]), {int(step[slot])}, [int(step[slot])]
+        while waiting and len(chain) < DEEP:
+            at = waiting.pop()
+            for v in frame.need[frame.need_begin[at] : frame.need_begin[at + 1]].tolist():
+                maker = int(tables.producer[v])
+                if maker not in chain and last[v] < place:
+                    chain.add(maker)
+                    waiting.append(maker)
+        found[slot] = seconds[sorted(chain)].sum()
+    return found
 
 
 def _classes(frame: Frame, step: Ints, nbytes: Bytes, begin: Ints, usable: Flags) -> Sequence[Sequence[int]]:

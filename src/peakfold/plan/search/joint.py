@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
-from peakfold.plan.fission.candidates import Candidate
 from peakfold.plan.fission.program import CostsOf
 from peakfold.plan.fission.solve import Effort, Solver, planned_alone
 from peakfold.plan.fission.tree import Tree, choices
@@ -34,6 +33,8 @@ from peakfold.plan.search.visits import Visitor, visitor
 
 FIRST = 0.2
 """Of the time, for the plan that splits nothing."""
+FRONT_FIRST = 0.1
+"""The same, where a whole front is searched."""
 EACH = 6.0
 """Most seconds for one state."""
 STATES = 24
@@ -44,8 +45,6 @@ SKETCHED = 600
 """States that are sketched before each batch."""
 WIDE = (4, 2, 8, 16, 6, 3)
 """Parts that the regions that reach furthest are tried with first."""
-ALIKE = 0.9
-"""Share of runs of either candidate that both have, from which on they are alike."""
 ALONE = 16
 """Budgets for which the graph is planned with nothing split, where a whole front is searched."""
 POLISH = 0.4
@@ -131,7 +130,7 @@ class Joint:
                 self.graph,
                 self.costs_of(self.graph),
                 count=ALONE,
-                time_budget=FIRST * self.time_budget,
+                time_budget=FRONT_FIRST * self.time_budget,
                 iterations=self.iterations,
                 seed=self.seed,
             )
@@ -157,6 +156,7 @@ class Joint:
             if best is None or (self.iterations is None and left <= 0):
                 continue
             with self.clock.at("plan"):
+                self.solver.forget()
                 self.solver.effort = replace(self.solver.effort, time_budget=max(left, 0.0))
                 self.archive.add(*self.solver.solve(best.plan.regions, latency=seconds).front)
             self._tell(self.most)
@@ -282,21 +282,25 @@ class Joint:
 
 
 def _wide(tree: Tree, start: State) -> Iterator[State]:
-    """Yield the states that split all that can be along one axis: they reach furthest."""
+    """Yield the states that split all that can be along one axis, which reach furthest, and bridges in them."""
+    bridges = [index for index, one in enumerate(tree.candidates) if one.source == "bridge"]
     for index, candidate in enumerate(tree.candidates):
-        if candidate.source not in FAR and index >= WIDEST:
-            continue
-        if any(_alike(candidate, other) for other in tree.candidates[:index]):
+        if candidate.source not in FAR and index >= WIDEST and index not in bridges:
             continue
         possible = choices(candidate.length)
         for parts in (n for n in WIDE if n in possible):
-            yield start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))
+            one = start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))
+            yield one
+            yield from _with_bridges(tree, one, [k for k in bridges if k != index])
 
 
-def _alike(one: Candidate, other: Candidate) -> bool:
-    """Whether two candidates split the same into as many: a second try would tell nothing."""
-    runs, others = set(one.runs), set(other.runs)
-    return one.length == other.length and len(runs & others) >= ALIKE * len(runs | others)
+def _with_bridges(tree: Tree, state: State, bridges: Sequence[int]) -> Iterator[State]:
+    for index in bridges:
+        if not tree.fits(index, state.parts):
+            continue
+        possible = choices(tree.candidates[index].length)
+        for parts in (n for n in WIDE if n in possible):
+            yield state.to((*state.parts[:index], parts, *state.parts[index + 1 :]))
 
 
 def _held(graph: Graph) -> int:

@@ -1,11 +1,11 @@
 """What the search may split: regions of the fission tree, and the widest one along each great axis."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph, Value
-from peakfold.ir.plan import Plan
+from peakfold.ir.plan import Plan, Run
 from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.axes import Axes, anchor_of
 from peakfold.plan.fission.candidates import LEVELS, Candidate, candidates, hottest
@@ -23,8 +23,10 @@ WIDEST = 2
 """Axes, those of most bytes, along which everything that can be is split."""
 MOST = 24
 """Candidates of the tree, the widest ones apart."""
-ALIKE = 4
+IN_LAYERS = 4
 """Of these, pairs of loops in all layers that are alike."""
+ALIKE = 0.9
+"""Share of runs of either candidate that both have, from which on they are alike."""
 FAR = frozenset({"widest", "stages", "alike"})
 """Sources of candidates that reach furthest in one move."""
 
@@ -49,15 +51,24 @@ def tree_of(graph: Graph, costs: Costs, roots: Roots | None = None, axes: Axes |
     roots, axes = roots or Roots(), axes or Axes()
     hot = _hot(graph, costs) if roots.hot else set(graph.storages())
     reading, along = axes.reading(graph), axes.of(graph)
-    found = {one.key: one for one in (*_widest(reading, hot, along), *_in_stages(reading, hot, along))}
-    if not roots.tree:
-        return Tree(tuple(found.values()))
-    grown = candidates(graph, hot, along, levels=roots.levels, reading=reading)
-    alike = [one for one in grown if one.source == "alike"][:ALIKE]
-    others = [one for one in grown if one.source != "alike"][: MOST - len(alike)]
-    for one in (*others[:1], *alike, *others[1:]):
-        found.setdefault(one.key, one)
-    return Tree(tuple(found.values()))
+    found = [*_widest(reading, hot, along), *_in_stages(reading, hot, along)]
+    if roots.tree:
+        grown = candidates(graph, hot, along, levels=roots.levels, reading=reading)
+        alike = [one for one in grown if one.source == "alike"][:IN_LAYERS]
+        found += [one for one in grown if one.source != "alike"][:1] + alike
+        found += [one for one in grown if one.source != "alike"][1:]
+    return Tree(_distinct(found))
+
+
+def _distinct(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Leave out what splits nearly the same as one before it, into as many."""
+    kept: list[tuple[Candidate, frozenset[Run]]] = []
+    for one in found:
+        runs = frozenset(one.every)
+        others = (own for other, own in kept if (other.axis, other.length) == (one.axis, one.length))
+        if all(len(runs & own) < ALIKE * len(runs | own) for own in others):
+            kept.append((one, runs))
+    return tuple(one for one, _ in kept[:MOST])
 
 
 def _hot(graph: Graph, costs: Costs) -> set[Value]:
