@@ -2,8 +2,8 @@
 
 Sources: dominators of hot tensors (algorithm 1), the hot tensors themselves, stretches of the forward
 between narrow waists, with their backward, in which the forward is computed again, one loop of forward and
-backward around a large tensor, and pairs of a loop of the forward and one of the backward around it; pairs that
-are alike, as in every layer, are one more.
+backward around a large tensor, and pairs of a loop of the forward and one of the backward around it; pairs
+that are alike, as in every layer, are one more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set

@@ -7,7 +7,7 @@ sketches, corrected by what planned states came to, promise most of (`scout`).
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from peakfold.cost.costs import Costs
@@ -15,7 +15,6 @@ from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
 from peakfold.plan.fission.program import CostsOf
 from peakfold.plan.fission.solve import Effort, Solver, planned_alone
-from peakfold.plan.fission.tree import Tree, choices
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.found import Found, Progress, StopReason
@@ -24,10 +23,11 @@ from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.search.clock import Clock
 from peakfold.plan.search.footprint import Ground
-from peakfold.plan.search.roots import FAR, WIDEST, Roots, tree_of
+from peakfold.plan.search.roots import Roots, tree_of
 from peakfold.plan.search.saved import Saved, Unsplit, Visit
 from peakfold.plan.search.scout import Scout, worth
 from peakfold.plan.search.sketch import Sketch
+from peakfold.plan.search.starts import wide
 from peakfold.plan.search.states import Archive, State
 from peakfold.plan.search.visits import Visitor, visitor
 
@@ -43,8 +43,6 @@ BATCH = 2
 """States that are planned before their values are learned from, side by side where there are two cores."""
 SKETCHED = 600
 """States that are sketched before each batch."""
-WIDE = (4, 2, 8, 16, 6, 3)
-"""Parts that the regions that reach furthest are tried with first."""
 ALONE = 16
 """Budgets for which the graph is planned with nothing split, where a whole front is searched."""
 POLISH = 0.4
@@ -202,7 +200,7 @@ class Joint:
         self.scout = Scout(sketch, self.goal, self.eager, self.top, self.times, self.clock)
         start = State(self.tree.disabled, 0)
         self.scout.seen.add(start.code)
-        self.scout.add(_wide(self.tree, start))
+        self.scout.add(wide(self.tree, start))
         self.scout.expand(start)
         with visitor(solver, self.tree, self.goal, self.workers, bool(self.times)) as visit:
             return self._turns(visit)
@@ -216,7 +214,7 @@ class Joint:
             if self.iterations is None and self._elapsed >= explored:
                 return "time"
             self.scout.look(SKETCHED)
-            batch = self.scout.take(BATCH)
+            batch = self.scout.take(BATCH, self._so_far)
             if not batch:
                 return "converged"
             with self.clock.at("plan"):
@@ -257,6 +255,12 @@ class Joint:
         mean = sum(min(peaks, default=self.top) for peaks in within) / len(within)
         return min(mean / max(self.top, 1), 1.0) * self.eager
 
+    @property
+    def _so_far(self) -> tuple[float, ...]:
+        """What the best plans are worth, at each time where a whole front is searched."""
+        best = (self.archive.best(Goal(None, seconds)) for seconds in self.times)
+        return tuple(self.eager if one is None else one.peak_bytes / self.top * self.eager for one in best)
+
     def _save(self) -> None:
         if self.save is not None:
             self.save(Saved(self.goal, self.unsplit, tuple(self.visits), self.archive.front))
@@ -279,28 +283,6 @@ class Joint:
         share = planned / self.most if self.iterations is not None else elapsed / max(self.time_budget, 1e-9)
         peak, seconds = (None, None) if best is None else (best.peak_bytes, best.seconds)
         self.progress(Progress(self.looked_at, elapsed, min(share, 1.0), peak, seconds))
-
-
-def _wide(tree: Tree, start: State) -> Iterator[State]:
-    """Yield the states that split all that can be along one axis, which reach furthest, and bridges in them."""
-    bridges = [index for index, one in enumerate(tree.candidates) if one.source == "bridge"]
-    for index, candidate in enumerate(tree.candidates):
-        if candidate.source not in FAR and index >= WIDEST and index not in bridges:
-            continue
-        possible = choices(candidate.length)
-        for parts in (n for n in WIDE if n in possible):
-            one = start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))
-            yield one
-            yield from _with_bridges(tree, one, [k for k in bridges if k != index])
-
-
-def _with_bridges(tree: Tree, state: State, bridges: Sequence[int]) -> Iterator[State]:
-    for index in bridges:
-        if not tree.fits(index, state.parts):
-            continue
-        possible = choices(tree.candidates[index].length)
-        for parts in (n for n in WIDE if n in possible):
-            yield state.to((*state.parts[:index], parts, *state.parts[index + 1 :]))
 
 
 def _held(graph: Graph) -> int:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from statistics import median
+from statistics import fmean, median
 
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.search.clock import Clock
@@ -22,6 +22,8 @@ MEASURES = 12
 """Regions of which the graph of a part is made, at most, before states are taken: what is left is a guess."""
 
 Enabled = tuple[int, ...]
+Hopes = tuple[float, ...]
+"""What a state promises: for each time where a whole front is searched, else one value."""
 
 
 def worth(goal: Goal, peak: float, seconds: float, eager: float, top: int) -> float:
@@ -68,7 +70,7 @@ class Scout:
     clock: Clock = field(default_factory=Clock)
     seen: set[int] = field(default_factory=set)
     _open: list[tuple[float, int, State]] = field(default_factory=list)
-    _hopes: dict[int, tuple[float, State]] = field(default_factory=dict)
+    _hopes: dict[int, tuple[Hopes, State]] = field(default_factory=dict)
     _taken: set[int] = field(default_factory=set)
     _bias: dict[Enabled, float] = field(default_factory=dict)
 
@@ -86,21 +88,20 @@ class Scout:
                 continue
             self.seen.add(state.code)
             began = time.perf_counter()
-            hope = self._hope(state)
+            hopes = self._promised(state)
             clock.add("sketch", time.perf_counter() - began)
-            if hope is not None:
-                self._hopes[state.code] = (hope, state)
-                heappush(self._open, (hope, state.code, state))
+            if hopes:
+                self._hopes[state.code] = (hopes, state)
+                heappush(self._open, (fmean(hopes), state.code, state))
 
-    def _hope(self, state: State) -> float | None:
-        """What a state promises; None where it cannot be split."""
+    def _promised(self, state: State) -> Hopes:
+        """What a state promises; nothing where it cannot be split."""
         if not self.times:
             found = self.sketch.estimate(state.parts)
-            return None if found is None else self._worth(self.goal, found)
+            return () if found is None else (self._worth(self.goal, found),)
         goals = [Goal(None, seconds) for seconds in self.times]
         known = [(goal, self.sketch.estimate(state.parts, goal)) for goal in goals]
-        hopes = [self._worth(goal, found) for goal, found in known if found is not None]
-        return sum(min(hope, self.eager) for hope in hopes) / len(hopes) if hopes else None
+        return tuple(min(self._worth(goal, one), self.eager) for goal, one in known if one is not None)
 
     def _worth(self, goal: Goal, found: Estimate) -> float:
         return worth(goal, found.peak, found.seconds, self.eager, self.top)
@@ -121,12 +122,17 @@ class Scout:
         self.clock.add("hashing", time.perf_counter() - between, len(after))
         self.add(after)
 
-    def take(self, count: int) -> list[State]:
+    def take(self, count: int, so_far: Hopes = ()) -> list[State]:
         """Return the most promising states not taken yet, no two of which split the same candidates.
 
         Where seconds of their regions were guessed, their promises are looked at again.
+
+        Args:
+            count: how many.
+            so_far: what was found is worth, at each time where a whole front is searched: a state promises
+                what it is better by.
         """
-        found = self._ranked(count)
+        found = self._ranked(count, so_far)
         for _ in range(MEASURES):
             guessed = [pair for one in found for pair in self.sketch.unmeasured(one.parts)]
             if not guessed:
@@ -136,38 +142,51 @@ class Scout:
                 self.sketch.measure(*guessed[0])
             for _, state in [kept for kept in self._hopes.values() if kept[1].parts[index] > 1]:
                 self._again(state)
-            found = self._ranked(count)
+            found = self._ranked(count, so_far)
         self._taken.update(state.code for state in found)
         return found
 
-    def _ranked(self, count: int) -> list[State]:
+    def _ranked(self, count: int, so_far: Hopes) -> list[State]:
         usual = median(self._bias.values()) if self._bias else 1.0
-        ranked = sorted(
-            (hope * self._bias.get(_enabled(state), usual), code, state)
-            for code, (hope, state) in self._hopes.items()
-            if code not in self._taken
-        )
+        known: list[tuple[Hopes, int, State, Enabled]] = []
+        for code, (hopes, state) in self._hopes.items():
+            if code not in self._taken:
+                key = _enabled(state)
+                bias = self._bias.get(key, usual)
+                known.append((tuple([bias * hope for hope in hopes]), code, state, key))
         found: dict[Enabled, State] = {}
-        for _, _, state in ranked:
-            found.setdefault(_enabled(state), state)
-            if len(found) == count:
+        have = so_far or (float("inf"),) * max(len(self.times), 1)
+        for _ in range(count):
+            left = (
+                (_over(have, hopes), code, hopes, state) for hopes, code, state, k in known if k not in found
+            )
+            best = min(left, default=None)
+            if best is None:
                 break
+            _, _, hopes, state = best
+            found[_enabled(state)] = state
+            have = tuple(min(pair) for pair in zip(have, hopes, strict=True))
         return list(found.values())
 
     def _again(self, state: State) -> None:
         """Estimate a state again, once more is known of its regions."""
-        hope = self._hope(state)
-        if hope is None:
+        hopes = self._promised(state)
+        if not hopes:
             del self._hopes[state.code]
             return
-        self._hopes[state.code] = (hope, state)
+        self._hopes[state.code] = (hopes, state)
 
     def learn(self, state: State, value: float | None) -> None:
         """Take in what a state came to when it was planned; None where it could not be split."""
-        hope = self._hopes[state.code][0]
+        hope = fmean(self._hopes[state.code][0])
         came = OVER * OVER if value is None else value / max(hope, 1e-12)
         key = _enabled(state)
         self._bias[key] = came if key not in self._bias else min(self._bias[key], came)
+
+
+def _over(have: Hopes, hopes: Hopes) -> tuple[float, float]:
+    """What there would be with a state, at all times together, and what decides among equals."""
+    return sum(min(pair) for pair in zip(have, hopes, strict=True)), sum(hopes)
 
 
 def _enabled(state: State) -> Enabled:
