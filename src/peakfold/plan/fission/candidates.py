@@ -34,8 +34,8 @@ AXES = 12
 HOT = 24
 """Largest tensors at the peak that regions are grown from, for each axis."""
 
-BRIDGES = 2
-"""Largest tensors of the forward, for each axis, around which forward and backward are one region."""
+BRIDGES = 4
+"""Largest tensors of the forward, one of those that are alike, with forward and backward around them in one loop."""
 
 MOST = 0.5
 """A region must work on more than parameters: share of the peak that an axis needs, at least, in 1/1000."""
@@ -151,8 +151,14 @@ def _of_axis(
 def _bridges(ground: Ground, hot: Set[Value], component: Component) -> Iterator[Candidate]:
     """Forward and backward around a large tensor in one loop, with nothing computed again: a loss's head."""
     phase = {node.id: node.origin.phase for node in ground.graph.nodes}
-    for vertex in kept(ground.graph, hot, component)[:BRIDGES]:
-        made = _grown(ground, hot, component, dict.fromkeys(ground.joined(vertex[0]), 0), vertex, "bridge")
+    kinds, seen = ground.reading.kinds, set[frozenset[int]]()
+    for vertex in kept(ground.graph, hot, component)[:HOT]:
+        joined = ground.joined(vertex[0])
+        alike = frozenset(kinds[ident] for ident in joined)
+        if alike in seen or len(seen) == BRIDGES:
+            continue
+        seen.add(alike)
+        made = _grown(ground, hot, component, dict.fromkeys(joined, 0), vertex, "bridge")
         if made is not None and len({phase[run.node] for run in made.runs}) > 1:
             yield made
 
