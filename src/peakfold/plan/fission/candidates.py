@@ -35,7 +35,7 @@ HOT = 24
 """Largest tensors at the peak that regions are grown from, for each axis."""
 
 BRIDGES = 4
-"""Largest tensors of the forward, one of those that are alike, with forward and backward around them in one loop."""
+"""Largest tensors of the forward, one of those alike, with forward and backward around them in one loop."""
 
 MOST = 0.5
 """A region must work on more than parameters: share of the peak that an axis needs, at least, in 1/1000."""

@@ -289,9 +289,10 @@ class Solver:
             ident: next((c for c in fronts[ident] if c.workspace <= free[ident]), choice)
             for ident, choice in picked.items()
         }
+        if self.host is None:
+            taken = _finest(goal, timeline, picked, [taken, *picks_of(fronts, FINE)])
         costs = priced(derived.graph, self._outer_costs(derived), taken)
-        tables = tabulate(derived.graph, costs)
-        timeline = simulate_tables(tables, lower_tables(tables, found.plan), costs.link)
+        timeline = _timeline(derived.graph, found.plan, costs)
         met = tuple(replace(one, plan=self._whole(one.plan, picked)) for one in found.front)
         return _Tried(found.plan, taken, timeline.peak, timeline.seconds, met)
 
@@ -346,6 +347,20 @@ class _Tried:
     peak: int
     seconds: float
     front: tuple[Point, ...]
+
+
+def _finest(
+    goal: Goal, timeline: Timeline, picked: Mapping[int, Choice], ways: Sequence[dict[int, Choice]]
+) -> dict[int, Choice]:
+    """Return what is best within the limits of what a plan of the outer graph allows; else the first."""
+    least, best = None, ways[0]
+    for way, peak, seconds in combined(timeline, picked, ways):
+        if seconds > goal.seconds or (goal.memory is not None and peak > goal.memory):
+            continue
+        rank = (float(peak), seconds) if goal.by_bytes else (seconds, float(peak))
+        if least is None or rank < least:
+            least, best = rank, way
+    return best
 
 
 def _timeline(graph: Graph, plan: Plan, costs: Costs) -> Timeline:
