@@ -26,11 +26,18 @@ class Move:
         kind: what it does.
         index: of the candidate that it is about.
         parts: the state after it.
+        above: the other candidate of which it changes the parts; None where there is none.
     """
 
     kind: Kind
     index: int
     parts: Parts
+    above: int | None = None
+
+    @property
+    def changed(self) -> tuple[int, ...]:
+        """Candidates of which it changes the parts."""
+        return (self.index,) if self.above is None else (self.index, self.above)
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ class Tree:
         if above is not None and not outer:
             lifted = _with(off, above, first_parts(self.candidates[above]))
             if self.fits(above, lifted):
-                yield Move("lift", above, lifted)
+                yield Move("lift", above, lifted, index)
         further = next_parts(candidate, parts[index])
         if further is not None:
             yield Move("mutate", index, _with(parts, index, further))

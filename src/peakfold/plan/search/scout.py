@@ -115,9 +115,9 @@ class Scout:
     def expand(self, state: State) -> None:
         """Look at what is one move away from a state."""
         began = time.perf_counter()
-        moves = [move.parts for move in self.sketch.tree.moves(state.parts)]
+        moves = list(self.sketch.tree.moves(state.parts))
         between = time.perf_counter()
-        after = [state.to(parts) for parts in moves]
+        after = [state.to(move.parts, move.changed) for move in moves]
         self.clock.add("moves", between - began)
         self.clock.add("hashing", time.perf_counter() - between, len(after))
         self.add(after)

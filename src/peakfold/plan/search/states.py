@@ -1,6 +1,7 @@
 """States of the search, their hashes, and the archive of the best."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -44,12 +45,22 @@ class State:
     parts: Parts
     code: int
 
-    def to(self, parts: Parts) -> "State":
-        """Return the state that a move leads to."""
+    def to(self, parts: Parts, changed: Iterable[int] | None = None) -> "State":
+        """Return the state that a move leads to.
+
+        Args:
+            parts: of each candidate.
+            changed: the candidates of which the move may change them; any where None.
+
+        Example:
+            >>> start = State((1, 2, 1), rehash(0, 1, 1, 2))
+            >>> start.to((4, 2, 1), (0,)) == start.to((4, 2, 1))
+            True
+        """
         code = self.code
-        for index, (old, new) in enumerate(zip(self.parts, parts, strict=True)):
-            if old != new:
-                code = rehash(code, index, old, new)
+        for index in range(len(parts)) if changed is None else changed:
+            if self.parts[index] != parts[index]:
+                code = rehash(code, index, self.parts[index], parts[index])
         return State(parts, code)
 
 
