@@ -10,6 +10,7 @@ from peakfold.plan.fission.copies import Layers
 from peakfold.plan.fission.dims import components
 from peakfold.plan.fission.pairs import Piece
 from peakfold.plan.fission.prepare import prepare
+from peakfold.plan.fission.reading import Reading
 
 
 class Scores(torch.nn.Module):
@@ -42,7 +43,7 @@ def test_each_layer_has_one_copy(layers):
         for axis in components(graph)
         if any((v, f.dim) == (piece.anchor.value, 0) for v, f in axis.members)
     )
-    found = list(Layers(graph).copies(axis, piece))
+    found = list(Layers(Reading(graph)).copies(axis, piece))
     assert len(found) == layers - 1
     runs = [run for each in (piece, *found) for run in each.runs]
     assert len(set(runs)) == 2 * layers
