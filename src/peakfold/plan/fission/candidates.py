@@ -37,9 +37,6 @@ HOT = 24
 BRIDGES = 4
 """Largest tensors of the forward, one of those alike, with forward and backward around them in one loop."""
 
-MOST = 0.5
-"""A region must work on more than parameters: share of the peak that an axis needs, at least, in 1/1000."""
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
