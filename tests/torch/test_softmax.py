@@ -14,6 +14,7 @@ from peakfold.plan.fission.derive import derive, derived
 from peakfold.plan.fission.dims import components
 from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.program import outer_plan, planned
+from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.stages import stages
 from peakfold.plan.search.roots import _in_stages
 
@@ -119,8 +120,9 @@ def test_the_peak_of_a_head_falls_with_the_parts_of_its_classes():
     assert peak(anew, 8) < peak(anew, 2) < plain
     assert peak(anew, 8) < peak(kept, 8) < plain
     assert peak(anew, 8) < plain / 3
-    assert not list(_in_stages(whole, set(), (classes,)))
+    assert not list(_in_stages(Reading(whole), set(), (classes,)))
     hot = set(whole.storages())
     assert any(
-        one.every == tuple(run for p in anew for run in p.runs) for one in _in_stages(whole, hot, (classes,))
+        one.every == tuple(run for p in anew for run in p.runs)
+        for one in _in_stages(Reading(whole), hot, (classes,))
     )

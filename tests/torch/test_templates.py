@@ -22,7 +22,7 @@ from peakfold.graph.rewrite.templates import TEMPLATES
 from peakfold.pipeline import rewriting
 from peakfold.pipeline.api import optimize_inference
 from peakfold.pipeline.carry import Carrier
-from peakfold.pipeline.prove import _target, _task
+from peakfold.pipeline.exact import of_target, target_of
 from peakfold.pipeline.task import Task
 from peakfold.plan.check import check_graph
 
@@ -73,7 +73,7 @@ def by_count(graph):
 
 def error_in_float64(task, given, found):
     """Return the error of a rewrite of a task in float64."""
-    double = _task(task, doubled(copied(_target(task)))).capture()
+    double = of_target(task, doubled(copied(target_of(task)))).capture()
     carried = Carrier(given, found)(double.graph)
     tensors = [*task.model.double().parameters(), *task.model.buffers(), *task.batch]
     byname = dict(task.model.named_parameters()) | dict(task.model.named_buffers())
