@@ -76,6 +76,146 @@ def test_sizes_are_rounded_between_powers_of_two():
     assert pool.used == 1280 * 1024
 
 
+def test_expandable_segments_split_from_one_line_on():
+    pool = caching(expandable_segments=True)
+    for ident in range(40):
+        pool.take(ident, 39 * MIB // 2)
+    assert (pool.used, pool.reserved) == (780 * MIB, 780 * MIB)
+    pool.take(40, 20 * MIB - 512)
+    assert pool.used == 800 * MIB - 512
+    pool.take(41, 1 + MIB)
+    assert (pool.used, pool.reserved) == (801 * MIB, 820 * MIB)
+
+
+def test_rests_in_ordinary_segments_of_one_mebibyte_stay_with_their_blocks():
+    pool = caching()
+    pool.take(0, 9 * MIB)
+    pool.take(1, 10 * MIB)
+    assert (pool.used, pool.reserved) == (20 * MIB, 20 * MIB)
+    pool = caching()
+    pool.take(0, 9 * MIB)
+    pool.take(1, 10 * MIB - 512)
+    assert pool.used == 19 * MIB - 512
+
+
+def test_small_blocks_are_split_from_one_line_on():
+    pool = caching()
+    pool.take(0, MIB)
+    pool.take(1, MIB - 512)
+    pool.take(2, 1)
+    assert (pool.used, pool.reserved) == (2 * MIB, 2 * MIB)
+
+
+def test_an_inner_gap_goes_before_the_end_that_can_grow():
+    pool = caching(expandable_segments=True)
+    for ident, size in enumerate((15, 2, 18)):
+        pool.take(ident, size * MIB)
+    assert pool.reserved == 40 * MIB
+    pool.give(0)
+    pool.take(3, 4 * MIB)
+    assert pool.reserved == 40 * MIB
+    pool.take(4, 15 * MIB)
+    assert pool.reserved == 60 * MIB
+
+
+def test_an_end_within_the_limit_of_splitting_does_not_shrink_the_segment():
+    pool = caching(expandable_segments=True, max_split_size_mb=21)
+    pool.take(0, 60 * MIB)
+    pool.give(0)
+    pool.take(1, 2 * MIB)
+    assert (pool.used, pool.reserved) == (2 * MIB, 60 * MIB)
+
+
+def test_an_emptied_cache_of_expandable_segments_keeps_pages_in_use():
+    pool = caching(expandable_segments=True)
+    pool.take(0, 50 * MIB)
+    pool.take(1, 30 * MIB)
+    pool.give(0)
+    assert (pool.reserved, pool.cached) == (80 * MIB, 40 * MIB)
+
+
+def test_the_limit_of_splitting_is_of_requests():
+    pool = caching(max_split_size_mb=25)
+    pool.take(0, 49 * MIB // 2)
+    assert (pool.used, pool.reserved) == (49 * MIB // 2, 26 * MIB)
+
+
+@pytest.mark.parametrize(("size", "reserved"), [(28 * MIB + 512, 48 * MIB), (28 * MIB, 76 * MIB)])
+def test_a_large_request_takes_no_block_that_is_20_mebibytes_larger(size, reserved):
+    pool = caching(max_split_size_mb=25)
+    pool.take(0, 48 * MIB)
+    pool.give(0)
+    pool.take(1, size)
+    assert pool.reserved == reserved
+
+
+@pytest.mark.parametrize(("size", "reserved"), [(24 * MIB, 50 * MIB), (26 * MIB, 26 * MIB)])
+def test_a_request_below_the_limit_takes_no_block_at_it(size, reserved):
+    pool = caching(max_split_size_mb=26)
+    pool.take(0, 26 * MIB)
+    pool.give(0)
+    pool.take(1, size)
+    assert pool.reserved == reserved
+
+
+@pytest.mark.parametrize(
+    ("divisions", "size", "rounded"),
+    [
+        (0, 1200 * 1024 + 1, 1200 * 1024 + 512),
+        (1, 1200 * 1024 + 1, 1200 * 1024 + 512),
+        (4, 2048, 2048),
+        (4, 2049, 2560),
+        (4, 1, 512),
+        (4, 1025, 1536),
+        (8, 4097, 4608),
+        (8, 4096, 4096),
+        (2, 1280 * 1024, 1536 * 1024),
+        (2, 1600 * 1024, 2048 * 1024),
+    ],
+)
+def test_rounding_to_divisions_of_powers_of_two(divisions, size, rounded):
+    pool = caching(roundup_power2_divisions=divisions, expandable_segments=True)
+    pool.take(0, size)
+    assert pool.used == rounded
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reserved"),
+    [
+        ((100, 100), (128, 256)),
+        ((1, 2, 2, 2), (2, 6, 6, 14)),
+        ((2, 2, 100, 100, 30), (2, 6, 134, 262, 518)),
+        ((3, 100, 100, 1), (4, 132, 260, 516)),
+        ((128, 128, 128), (128, 256, 512)),
+    ],
+)
+def test_a_region_that_grew_for_a_request_is_not_doubled_as_well(sizes, reserved):
+    pool = Bfc()
+    found = []
+    for ident, size in enumerate(sizes):
+        pool.take(ident, size * MIB)
+        found.append(pool.reserved // MIB)
+    assert tuple(found) == reserved
+
+
+@pytest.mark.parametrize(
+    ("region", "size", "used"),
+    [
+        (128 * MIB, 64 * MIB, 64 * MIB),
+        (128 * MIB, 64 * MIB + 1, 128 * MIB),
+        (2048 * MIB, 1920 * MIB, 1920 * MIB),
+        (2048 * MIB, 1920 * MIB + 1, 2048 * MIB),
+        (2 * MIB, 1, 256),
+    ],
+)
+def test_bfc_splits_halves_and_rests_of_128_mebibytes(region, size, used):
+    pool = Bfc()
+    pool.take(0, region)
+    pool.give(0)
+    pool.take(1, size)
+    assert pool.used == used
+
+
 def test_regions_of_bfc_double():
     pool = Bfc()
     pool.take(0, MIB)

@@ -36,7 +36,10 @@ class Pool(Protocol):
 
 @dataclass
 class Bfc:
-    """TensorFlow's best fit with coalescing: regions that double, blocks of 256 bytes."""
+    """TensorFlow's best fit with coalescing, with ``allow_growth``: regions that double, blocks of 256 bytes.
+
+    A region that was made larger for a request is the size of the next one too; another one is doubled.
+    """
 
     LINE: ClassVar[int] = 256
     FIRST: ClassVar[int] = 2 * MIB
@@ -67,10 +70,7 @@ class Bfc:
         size = _up(size, self.LINE)
         block = self.segments.best(size)
         if block is None:
-            while self._region < size:
-                self._region *= 2
-            block = self.segments.grow(self._region)
-            self._region *= 2
+            block = self.segments.grow(self._next_region(size))
         split = block[0] >= 2 * size or block[0] - size >= self.WASTE
         self._blocks[ident] = self.segments.cut(block, size, split=split)
 
@@ -78,15 +78,23 @@ class Bfc:
         """Give a block back."""
         self.segments.join(self._blocks.pop(ident))
 
+    def _next_region(self, size: int) -> int:
+        region = self._region
+        while region < size:
+            region *= 2
+        self._region = region if region > self._region else 2 * region
+        return region
+
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of PyTorch's caching allocator, named as in ``PYTORCH_CUDA_ALLOC_CONF``.
 
     Attributes:
-        max_split_size_mb: blocks above this are not split; None for no limit.
-        expandable_segments: one segment a pool, which grows.
-        roundup_power2_divisions: sizes are rounded up to this many steps between powers of two; 0 for off.
+        max_split_size_mb: blocks from this on are not split, nor used for smaller requests; None for no limit.
+        expandable_segments: one segment a pool, which grows by whole pages.
+        roundup_power2_divisions: sizes are rounded up to this many steps between powers of two, a power of
+            two itself; 0 or 1 for off.
     """
 
     max_split_size_mb: int | None = None
@@ -106,7 +114,11 @@ class Settings:
 
 @dataclass
 class Caching:
-    """PyTorch's caching allocator: blocks of 512 bytes, a pool for small ones and one for the others."""
+    """PyTorch's caching allocator: blocks of 512 bytes, a pool for small ones and one for the others.
+
+    Without a limit of the device: what is done when it is full (releasing cached blocks, collecting garbage
+    above a threshold) never happens.
+    """
 
     LINE: ClassVar[int] = 512
     SMALL: ClassVar[int] = MIB
@@ -134,7 +146,7 @@ class Caching:
     def cached(self) -> int:
         """Bytes that emptying the cache gives back."""
         if self.settings.expandable_segments:
-            return self.reserved - self.used
+            return self.small.whole_pages(self.SMALL_SEGMENT) + self.large.whole_pages(self.LARGE_SEGMENT)
         return self.small.cached + self.large.cached
 
     @property
@@ -147,11 +159,11 @@ class Caching:
         size = self._rounded(size)
         small = size <= self.SMALL
         pool = self.small if small else self.large
-        block = pool.best(size)
+        block = pool.best(size, endless=self.settings.expandable_segments)
         if block is None or not self._allowed(block[0], size):
             block = self._grown(pool, size, small)
-        split = block[0] - size >= self.LINE if small else block[0] - size > self.SMALL
-        self._blocks[ident] = (pool, pool.cut(block, size, split=split and self._splits(block[0])))
+        split = self._splits(size, block[0] - size, small)
+        self._blocks[ident] = (pool, pool.cut(block, size, split=split))
 
     def give(self, ident: int) -> None:
         """Give a block back."""
@@ -160,24 +172,26 @@ class Caching:
 
     def _rounded(self, size: int) -> int:
         steps = self.settings.roundup_power2_divisions
-        if steps and size > self.LINE * steps:
+        if steps > 1 and size > self.LINE * steps:
             power = 1 << (size.bit_length() - 1)
             return size if size == power else _up(size, power // steps)
         return _up(size, self.LINE)
 
-    @property
-    def _most(self) -> int | None:
-        limit = self.settings.max_split_size_mb
-        return None if limit is None else limit * MIB
-
-    def _splits(self, whole: int) -> bool:
-        return self._most is None or whole <= self._most
+    def _splits(self, size: int, rest: int, small: bool) -> bool:
+        """Whether the rest of a block becomes one of its own."""
+        if small or self.settings.expandable_segments:
+            return rest >= self.LINE
+        return rest > self.SMALL and not self._is_over(size)
 
     def _allowed(self, whole: int, size: int) -> bool:
         """Whether a request may take a block: beyond the limit of splitting only one of about its size."""
-        if self._most is None or whole <= self._most:
-            return True
-        return size >= self._most and whole < size + self.LARGE_SEGMENT
+        if self._is_over(size):
+            return whole < size + self.LARGE_SEGMENT
+        return not self._is_over(whole)
+
+    def _is_over(self, size: int) -> bool:
+        limit = self.settings.max_split_size_mb
+        return limit is not None and size >= limit * MIB
 
     def _grown(self, pool: Segments, size: int, small: bool) -> tuple[int, int]:
         if self.settings.expandable_segments:

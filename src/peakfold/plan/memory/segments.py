@@ -22,10 +22,17 @@ class Segments:
     _starts: dict[int, int] = field(default_factory=dict)
     _next: int = 0
 
-    def best(self, size: int) -> tuple[int, int] | None:
-        """Return (size, start) of the smallest free block that holds so much."""
+    def best(self, size: int, *, endless: bool = False) -> tuple[int, int] | None:
+        """Return (size, start) of the smallest free block that holds so much.
+
+        Args:
+            size: bytes.
+            endless: the one segment can grow, so that a free block at its end counts as the largest of all.
+        """
         at = bisect_left(self._free, (size, -1))
-        return self._free[at] if at < len(self._free) else None
+        found = self._free[at : at + 2]
+        is_last = endless and bool(found) and sum(found[0]) == self._extent[0]
+        return found[-1 if is_last else 0] if found else None
 
     def grow(self, size: int) -> tuple[int, int]:
         """Reserve one more segment; return its block, which is free."""
@@ -44,7 +51,7 @@ class Segments:
         end = self._extent[0]
         last = self._starts.get(end)
         tail = 0 if last is None else self._size[last]
-        more = -(-(size - tail) // page) * page
+        more = max(0, -(-(size - tail) // page) * page)
         start = end if last is None else last
         if last is not None:
             self._drop(last)
@@ -92,6 +99,11 @@ class Segments:
     def cached(self) -> int:
         """Bytes of wholly free segments."""
         return sum(size for start, size in self._extent.items() if (size, start) in self)
+
+    def whole_pages(self, page: int) -> int:
+        """Bytes of the pages that lie in free blocks alone."""
+        spans = ((start // -page * -page, (start + size) // page * page) for size, start in self._free)
+        return sum(max(0, stop - start) for start, stop in spans)
 
     def _put(self, start: int, size: int) -> None:
         self._size[start] = size
