@@ -1,6 +1,7 @@
 """What is said about problems, solutions and capacities that cannot be."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from peakfold.cli.failures import guarded
 from peakfold.cli.main import app
 from peakfold.errors import InfeasibleError, PlanError, UsageError
-from peakfold.plan.memory import Buffer, Problem, check_placement, plan, read_problem
+from peakfold.plan.memory import Bound, Buffer, Problem, check_placement, lower_bound, plan, read_problem
 
 HEADER = "id,lower,upper,size\n"
 BAD = [
@@ -218,6 +219,56 @@ def test_the_library_takes_whole_numbers_alone(column, number):
     with pytest.raises(PlanError, match=f"the {column} is not a whole number"):
         Problem((Buffer("a", **{**WHOLE, column: number}),))
     assert Problem((Buffer("a", **{**WHOLE, "size": np.int64(5)}),)).buffers[0].size == 5
+
+
+KINDS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_numbers_of_numpy_do_not_wrap_around(kind):
+    most = min(int(np.iinfo(kind).max), 2**60)
+    size = kind(most)
+    rows = [(kind(0), kind(2), size, kind(1)), (kind(1), kind(3), size, kind(1))]
+    problem = Problem(tuple(Buffer(str(i), *row) for i, row in enumerate(rows)))
+    kinds = {type(n) for b in problem.buffers for n in (b.lower, b.upper, b.size, b.alignment)}
+    assert kinds == {int}
+    assert lower_bound(problem) == Bound(2 * most, 1, (0, 1))
+    found = plan(problem, seed=kind(3))
+    assert (found.arena, found.lower_bound, found.status) == (2 * most, 2 * most, "optimal")
+    with pytest.raises(InfeasibleError, match=f"{2 * most} bytes or more"):
+        plan(problem, capacity=size)
+    placed = Problem(tuple(replace(b, offset=kind(most * i)) for i, b in enumerate(problem.buffers)))
+    assert check_placement(placed) == 2 * most
+    with pytest.raises(PlanError, match="ends outside the arena"):
+        check_placement(placed, arena=size)
+    with pytest.raises(PlanError, match="two live buffers overlap"):
+        check_placement(problem.placed([size, kind(most - 1)]))
+
+
+def test_a_sum_of_whole_numbers_of_numpy_overflows_nowhere():
+    with pytest.raises(PlanError, match="the sum of the sizes overflows"):
+        Problem(tuple(Buffer(str(i), 0, 2, np.int64(2**62 - 1)) for i in range(5)))
+    with pytest.raises(PlanError, match="the size overflows"):
+        Problem((Buffer("a", 0, 2, np.uint64(2**64 - 1)),))
+
+
+@pytest.mark.parametrize("truth", [True, np.True_])
+def test_truth_values_are_no_numbers(truth):
+    with pytest.raises(PlanError, match="the size is not a whole number"):
+        Problem((Buffer("a", 0, 1, truth),))
+    with pytest.raises(PlanError, match="the offset is not a whole number"):
+        TWO.placed([0, truth])
+    with pytest.raises(PlanError, match="the arena is not a whole number"):
+        check_placement(TWO.placed([0, 5]), arena=truth)
+    with pytest.raises(UsageError, match="the capacity is not a whole number"):
+        plan(TWO, truth)
+    with pytest.raises(UsageError, match="the seed is not a whole number"):
+        plan(TWO, seed=truth)
+
+
+def test_offsets_are_not_rounded():
+    with pytest.raises(PlanError, match="the offset is not a whole number"):
+        TWO.placed([0, 5.5])
 
 
 @pytest.mark.parametrize("offsets", [[], [0], [0, 5, 13]])

@@ -91,7 +91,7 @@ class Settings:
     """Settings of PyTorch's caching allocator, named as in ``PYTORCH_CUDA_ALLOC_CONF``.
 
     Attributes:
-        max_split_size_mb: blocks from this on are not split, nor used for smaller requests; None for no limit.
+        max_split_size_mb: blocks from this size on are neither split nor used for smaller ones; None for off.
         expandable_segments: one segment a pool, which grows by whole pages.
         roundup_power2_divisions: sizes are rounded up to this many steps between powers of two, a power of
             two itself; 0 or 1 for off.

@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from dataclasses import replace
 
 from peakfold.errors import PlanError
-from peakfold.plan.memory.problem import Buffer, Problem
+from peakfold.plan.memory.problem import Buffer, Problem, as_int
 
 AGAIN = "plan the problem again: peakfold plan PROBLEM.csv -o SOLUTION.csv"
 
@@ -25,10 +25,13 @@ def check_placement(solution: Problem, arena: int | None = None) -> int:
 
     Raises:
         PlanError: a buffer has no offset, is not aligned or ends outside the arena, or two live buffers
-            overlap; names them.
+            overlap; names them. The arena is no whole number.
     """
+    limit = as_int(arena)
+    if limit is None and arena is not None:
+        raise _illegal("the arena is not a whole number", "", "bytes", repr(arena), "round it")
     for buffer in solution.buffers:
-        _check_alone(buffer, arena)
+        _check_alone(buffer, limit)
     _check_overlaps(solution.buffers)
     return max(end(buffer) for buffer in solution.buffers)
 

@@ -8,7 +8,7 @@ from peakfold.plan.memory import search
 from peakfold.plan.memory.bound import Bound, lower_bound
 from peakfold.plan.memory.exact import Clock
 from peakfold.plan.memory.parts import solve
-from peakfold.plan.memory.problem import Buffer, Placement, Problem, Status, is_whole
+from peakfold.plan.memory.problem import Buffer, Placement, Problem, Status, as_int
 from peakfold.plan.memory.sections import columns
 
 DEFAULT_SECONDS = 10.0
@@ -34,38 +34,44 @@ def plan(
 
     Raises:
         InfeasibleError: the capacity is below the largest buffer or below the lower bound.
-        UsageError: the capacity is no integer, or the time is none.
+        UsageError: the capacity or the seed is no integer, or the time is none.
 
     Example:
         >>> two = Problem((Buffer("x", 0, 2, 8), Buffer("y", 1, 3, 8)))
         >>> plan(two, capacity=16).arena
         16
     """
-    _check(capacity, time_budget)
+    limit, start = _whole("capacity", capacity), _whole("seed", seed)
+    _check(time_budget)
     bound = lower_bound(problem)
-    if capacity is not None:
-        _refuse(problem, bound, capacity)
+    if limit is not None:
+        _refuse(problem, bound, limit)
     _compile()
     begin = time.perf_counter()
-    best = solve(problem, bound.size, capacity or 0, Clock(begin + time_budget), seed)
+    best = solve(problem, bound.size, limit or 0, Clock(begin + time_budget), start or 0)
     return Placement(
         offsets=tuple(int(offset) for offset in best.offsets),
-        arena=best.arena,
-        lower_bound=best.floor,
-        status=_status(best, capacity),
+        arena=int(best.arena),
+        lower_bound=int(best.floor),
+        status=_status(best, limit),
         seconds=time.perf_counter() - begin,
     )
 
 
-def _check(capacity: int | None, time_budget: float) -> None:
-    if capacity is not None and not is_whole(capacity):
+def _whole(name: str, number: int | None) -> int | None:
+    whole = as_int(number)
+    if whole is None and number is not None:
         raise UsageError(
             stage="memory",
-            what="the capacity is not a whole number",
-            expected="bytes",
-            got=repr(capacity),
-            hint="give an int, or None for the least",
+            what=f"the {name} is not a whole number",
+            expected="an int",
+            got=repr(number),
+            hint=f"round it, or leave the {name} out",
         )
+    return whole
+
+
+def _check(time_budget: float) -> None:
     if not time_budget >= 0:
         raise UsageError(
             stage="memory",

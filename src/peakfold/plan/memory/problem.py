@@ -13,12 +13,15 @@ LARGEST = 2**62
 UNITS = "write all sizes, or all times, in larger units"
 ALIGN = "write the next power of two, such as 64, or leave it out for 1"
 
+NUMBERS = ("lower", "upper", "size", "alignment", "offset")
 Status = Literal["optimal", "fits", "improvable", "infeasible", "not found"]
 
 
 @dataclass(frozen=True)
 class Buffer:
     """One buffer.
+
+    Whole numbers of NumPy are kept as Python's, which do not overflow.
 
     Attributes:
         id: its name, unique in a problem.
@@ -41,6 +44,12 @@ class Buffer:
     alignment: int = 1
     offset: int | None = None
     row: int | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for column in NUMBERS:
+            number: object = getattr(self, column)
+            if type(number) is not int and (whole := as_int(number)) is not None:
+                object.__setattr__(self, column, whole)
 
     @property
     def named(self) -> str:
@@ -100,7 +109,7 @@ class Problem:
                 got=f"{len(offsets)} offsets",
                 hint="take the offsets that plan returned for this problem",
             )
-        return Problem(tuple(replace(b, offset=int(o)) for b, o in zip(self.buffers, offsets, strict=True)))
+        return Problem(tuple(replace(b, offset=o) for b, o in zip(self.buffers, offsets, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -157,16 +166,22 @@ def find_fault(buffers: Sequence[Buffer]) -> Fault | None:
     return None
 
 
-def is_whole(number: object) -> bool:
-    """Whether this is an integer, of Python or of NumPy; truth values are none."""
-    return type(number) is int or (isinstance(number, Integral) and not isinstance(number, bool))
+def as_int(number: object) -> int | None:
+    """Return an integer of Python or of NumPy as Python's, or None: truth values are none.
+
+    Example:
+        >>> import numpy as np
+        >>> as_int(np.int8(7)), as_int(True), as_int(7.0)
+        (7, None, None)
+    """
+    return int(number) if isinstance(number, Integral) and not isinstance(number, bool) else None
 
 
 def _own_fault(index: int, b: Buffer) -> Fault | None:
     offset = 0 if b.offset is None else b.offset
     whole = (("lower", b.lower), ("upper", b.upper), ("size", b.size))
     for column, number in (*whole, ("alignment", b.alignment), ("offset", offset)):
-        if not is_whole(number):
+        if type(number) is not int:
             what, hint = f"the {column} is not a whole number", "round it, sizes upwards"
             return Fault(index, column, what, "an int", repr(number), hint)
     for column, number in whole:
