@@ -6,12 +6,12 @@ plan.txt                the decisions       memory_snapshot.pickle  for pytorch.
 """
 
 import contextlib
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from peakfold.errors import CacheError, UsageError
+from peakfold.files import place_of, write_whole
 from peakfold.report.html import render_html
 from peakfold.report.json import from_json, to_json
 from peakfold.report.model import Report, Texts, Timeline
@@ -76,24 +76,17 @@ def read_folder(folder: Path) -> Report:
 def write_files(folder: Path, files: Mapping[str, bytes]) -> tuple[Path, ...]:
     """Write files into a folder: all aside first, then each renamed to its place.
 
-    What is there and no file of its own (a pipe, a device, a link) is written to as it stands.
+    What is there and no file of its own (a pipe, a device) is written to as it stands; a link leads on.
 
     Raises:
         CacheError: the folder cannot be made or written; what was there before is still there.
     """
     data = {folder / name: content for name, content in files.items()}
-    aside = {path: folder / f".{path.name}.{os.getpid()}.part" for path in data if not _is_special(path)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, content in data.items():
-            _write(aside.get(path, path), content)
-        for path, part in aside.items():
-            os.replace(part, path)
+        write_whole(data)
     except OSError as error:
         raise _unwritable(error, folder) from None
-    finally:
-        for part in filter(os.path.exists, aside.values()):
-            part.unlink()
     return tuple(data)
 
 
@@ -112,16 +105,17 @@ def require_folder(folder: Path) -> None:
                 path.rmdir()
 
 
-def _is_special(path: Path) -> bool:
-    return path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir())
+def require_file(path: Path) -> None:
+    """See that a file can be written, before anything long is done.
 
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        if path.is_file():
-            os.fsync(file.fileno())
+    Raises:
+        CacheError: there is a folder, or the folder of the file cannot be made.
+    """
+    try:
+        place = place_of(path)
+    except OSError as error:
+        raise _unwritable(error, path.parent) from None
+    require_folder(place.parent)
 
 
 def _text(path: Path) -> str:

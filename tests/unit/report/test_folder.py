@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from peakfold.errors import CacheError, UsageError
-from peakfold.report import folder as rooms
 from peakfold.report.folder import read_folder, write_files, write_folder
 
 NAMES = ["graph.txt", "memory_snapshot.pickle", "plan.txt", "report.html", "report.json", "step.py"]
@@ -31,16 +30,16 @@ def test_the_snapshot_of_nothing_is_a_snapshot(bare, tmp_path):
     assert pickle.loads((tmp_path / "memory_snapshot.pickle").read_bytes())["device_traces"]
 
 
-def test_a_full_disk_changes_nothing(report, bare, tmp_path, monkeypatch):
+@pytest.mark.parametrize("at", range(len(NAMES)))
+def test_a_full_disk_changes_nothing(at, report, bare, tmp_path, monkeypatch):
     write_folder(report, tmp_path)
-    whole = rooms._write
+    left = iter([True] * at)
 
-    def full(path, data):
-        if "report.json" in path.name:
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        whole(path, data)
+    def full(descriptor):
+        if not next(left, False):
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(rooms, "_write", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(CacheError) as caught:
         write_folder(bare, tmp_path)
     assert "the results cannot be written" in str(caught.value)

@@ -11,8 +11,6 @@ constants.pt    tensors that the model's code held
 import hashlib
 import io
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +21,7 @@ import peakfold
 from peakfold.bridge.runtime.codec import encode
 from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.errors import CacheError
+from peakfold.files import replacing
 from peakfold.ir.text import print_graph, print_plan
 from peakfold.plan.fission.derive import Splitter
 
@@ -82,18 +81,11 @@ def digest(parts: Mapping[str, bytes]) -> str:
 
 def _write_aside(path: Path, parts: Mapping[str, bytes]) -> None:
     try:
-        descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    try:
-        with os.fdopen(descriptor, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+        with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
             for name, content in parts.items():
                 archive.writestr(zipfile.ZipInfo(name), content)
-        os.replace(aside, path)
     except OSError as error:
         raise _unwritable(path, error) from error
-    finally:
-        Path(aside).unlink(missing_ok=True)
 
 
 def _unwritable(path: Path, error: OSError) -> CacheError:

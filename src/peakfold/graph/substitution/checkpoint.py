@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from peakfold.errors import CacheError
+from peakfold.files import write_whole
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -53,9 +54,7 @@ class Checkpoint:
         """Keep the state of the run, in one step: an interruption leaves the old one or the new one."""
         if self.path is None:
             return
-        aside = self.path.with_suffix(self.path.suffix + ".new")
-        aside.write_text(json.dumps({"request": self._named, "state": state}))
-        aside.replace(self.path)
+        write_whole({self.path: json.dumps({"request": self._named, "state": state}).encode()})
 
     def drop(self) -> None:
         """Forget the run, which has ended."""
