@@ -7,6 +7,9 @@ class owns the exit code of the command line.
 from dataclasses import dataclass
 from typing import ClassVar
 
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+"""Characters that a terminal takes as commands, and how messages show them."""
+
 
 @dataclass
 class PeakfoldError(Exception):
@@ -48,7 +51,7 @@ class PeakfoldError(Exception):
         ):
             if text:
                 lines.append(f"  {label}: {text}")
-        return "\n".join(lines)
+        return "\n".join(lines).translate(CONTROLS)
 
     __hash__ = Exception.__hash__
 

@@ -39,18 +39,21 @@ def check_placement(solution: Problem, arena: int | None = None) -> int:
 def match(problem: Problem, solution: Problem) -> Problem:
     """The problem with the offsets of a solution, buffers matched by id.
 
+    A solution need not say the alignments: those of the problem hold.
+
     Raises:
-        PlanError: the solution is for another problem: an id, a lifetime or a size differs; names the
-            first buffer that does.
+        PlanError: the solution is for another problem: an id, a lifetime or a size differs, or an alignment
+            where the solution has some; names the first buffer that does.
     """
+    aligned = any(buffer.alignment != 1 for buffer in solution.buffers)
     found = {buffer.id: buffer for buffer in solution.buffers}
     for buffer in problem.buffers:
         there = found.get(buffer.id)
         if there is None:
             raise _foreign(f"{buffer.named} of the problem", "an offset for this buffer", "none")
-        if _lifetime(buffer) != _lifetime(there):
+        if _facts(buffer, aligned) != _facts(there, aligned):
             where = f"{there.named} of the solution"
-            raise _foreign(where, _lifetime(buffer), _lifetime(there))
+            raise _foreign(where, _facts(buffer, aligned), _facts(there, aligned))
     wanted = {buffer.id for buffer in problem.buffers}
     for buffer in solution.buffers:
         if buffer.id not in wanted:
@@ -66,8 +69,9 @@ def end(buffer: Buffer) -> int:
     return buffer.offset + buffer.size
 
 
-def _lifetime(b: Buffer) -> str:
-    return f"lower {b.lower}, upper {b.upper}, size {b.size}"
+def _facts(b: Buffer, aligned: bool) -> str:
+    facts = f"lower {b.lower}, upper {b.upper}, size {b.size}"
+    return f"{facts}, alignment {b.alignment}" if aligned else facts
 
 
 def _check_alone(buffer: Buffer, arena: int | None) -> None:

@@ -54,7 +54,8 @@ class Buffer:
     @property
     def named(self) -> str:
         """What errors call it."""
-        return f"buffer {self.id}" if self.row is None else f"buffer {self.id}, row {self.row}"
+        name = self.id if self.id.isprintable() else ascii(self.id)
+        return f"buffer {name}" if self.row is None else f"buffer {name}, row {self.row}"
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def find_fault(buffers: Sequence[Buffer]) -> Fault | None:
             first = buffers[seen[buffer.id]].row
             where = f"buffer {seen[buffer.id]}" if first is None else f"row {first}"
             what = f"the id {buffer.id!r} is used twice, first by {where}"
-            return Fault(index, "id", what, "an id of its own", buffer.id, "rename one of the two")
+            return Fault(index, "id", what, "an id of its own", repr(buffer.id), "rename one of the two")
         seen[buffer.id] = index
         total += buffer.size + buffer.alignment - 1
         if total >= LARGEST:
