@@ -35,7 +35,9 @@ BAD = [
     (HEADER + "a,0,1,9223372036854775808\n", "the size overflows", "row 2, column size"),
     (HEADER + "a,0,1,4611686018427387903\nb,0,1,5\n", "the sum of the sizes overflows", "row 3, column size"),
     (HEADER + "a,-9223372036854775809,1,5\n", "the lower overflows", "row 2, column lower"),
-    (HEADER + "a,0,1," + "9" * 5000 + "\n", "this is not a whole number", "row 2, column size"),
+    (HEADER + "a,0,1," + "9" * 40 + "\n", "the size overflows", "row 2, column size"),
+    (HEADER + "a,0,1," + "9" * 5000 + "\n", "the size overflows", "row 2, column size"),
+    (HEADER + "a,-" + "9" * 5000 + ",1,5\n", "the lower overflows", "row 2, column lower"),
     (
         "id,lower,upper,size,alignment\na,0,1,5,3\n",
         "the alignment is not a power of two",
@@ -185,6 +187,64 @@ def test_a_wrong_solution_is_named(rows, what, where, tmp_path, capsys):
     message = capsys.readouterr().err
     assert f"check: {what}\n  at: {where}" in message
     assert all(label in message for label in ("expected: ", "got: ", "next: "))
+
+
+ALIGNED = "id,lower,upper,size,alignment"
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "code"),
+    [
+        ("id,lower,upper,size,offset", ("a,0,2,5,0", "b,1,3,8,16"), 0),
+        (ALIGNED + ",offset", ("a,0,2,5,1,0", "b,1,3,8,16,16"), 0),
+        (ALIGNED + ",offset", ("a,0,2,5,2,0", "b,1,3,8,16,16"), 2),
+        (ALIGNED + ",offset", ("a,0,2,5,2,0", "b,1,3,8,1,16"), 2),
+        (ALIGNED + ",offset", ("a,0,2,5,1,0", "b,1,3,8,8,16"), 2),
+    ],
+)
+def test_alignments_of_a_solution_are_those_of_its_problem(columns, rows, code, tmp_path, capsys):
+    problem, solution = tmp_path / "p.csv", tmp_path / "s.csv"
+    problem.write_text(ALIGNED + "\na,0,2,5,1\nb,1,3,8,16\n")
+    solution.write_text("\n".join((columns, *rows)) + "\n")
+    assert run("check", problem, solution) == code
+    assert ("the solution is for another problem" in capsys.readouterr().err) == (code != 0)
+
+
+def test_an_illegal_solution_is_illegal_in_the_json_too(tmp_path, capsys):
+    problem, solution = tmp_path / "p.csv", tmp_path / "s.csv"
+    problem.write_text(PROBLEM)
+    solution.write_text(SOLVED + "a,0,2,5,0\nb,1,3,8,4\n")
+    assert run("check", problem, solution, "--json", "-") == 2
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert (found["arena"], found["lower_bound"], found["status"]) == (None, 13, "illegal")
+    assert found["fault"]["what"] == "two live buffers overlap"
+    assert found["fault"]["got"] == "[0, 5) and [4, 12)"
+    assert "two live buffers overlap" in captured.err
+    solution.write_text(SOLVED + "a,0,2,5,0\nb,1,3,8,5\n")
+    assert run("check", problem, solution, "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "arena": 13,
+        "lower_bound": 13,
+        "status": "legal",
+        "fault": None,
+    }
+
+
+def test_leading_zeros_are_no_overflow(tmp_path):
+    file = tmp_path / "p.csv"
+    file.write_text(HEADER + f"a,-{'0' * 5000}3,{'0' * 50},{'0' * 5000}8\n")
+    assert read_problem(file).buffers == (Buffer("a", -3, 0, 8),)
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "bell\x07", "\x9b31m", "del\x7f", "back\rhome"])
+def test_no_control_character_of_a_file_reaches_the_terminal(name, tmp_path, capsys):
+    file = tmp_path / "p.csv"
+    for row in (f"{name},0,1,5\n{name},0,1,5\n", f"{name},0,1,x\n", f"a,0,1,{name}\n", f"{name},0\n"):
+        file.write_text(HEADER + row, encoding="utf-8", newline="")
+        run("plan", file)
+        message = capsys.readouterr().err
+        assert all(letter.isprintable() for letter in message.replace("\n", ""))
 
 
 def test_a_solution_without_offsets(tmp_path, capsys):

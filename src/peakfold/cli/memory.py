@@ -1,13 +1,15 @@
 """``peakfold plan`` and ``peakfold check``: a CSV problem to a CSV solution, and back."""
 
 import json as text
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from peakfold.cli.output import Output
-from peakfold.errors import InfeasibleError, UsageError
+from peakfold.errors import InfeasibleError, PlanError, UsageError
+from peakfold.files import is_stdout, place_of
 
 if TYPE_CHECKING:
     from peakfold.plan.memory import Placement
@@ -23,7 +25,8 @@ JsonOf = Annotated[
 def plan_command(
     problem: ProblemOf,
     solution: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="SOLUTION.csv", help="Write offsets here.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="SOLUTION.csv|-", help="Write offsets here; - is stdout."),
     ] = None,
     capacity: Annotated[
         int | None, typer.Option("--capacity", metavar="N", help="Bytes of the arena; least when left out.")
@@ -35,22 +38,25 @@ def plan_command(
     json: JsonOf = None,
 ) -> None:
     """Give every buffer of a CSV file an offset in one arena."""
-    from peakfold.plan.memory import plan, read_problem, write_solution
+    from peakfold.plan.memory import plan, read_problem
+    from peakfold.plan.memory.csvfile import solution_text
 
     _check_options(capacity, time_budget)
     read = read_problem(problem)
-    output = Output(json)
+    _check_solution(solution)
+    output = Output(json, file=solution)
+    output.check()
     try:
         placement = plan(read, capacity, time_budget, seed)
     except InfeasibleError as error:
         free = plan(read, None, time_budget, seed)
         output.write_json(text.dumps(_figures(free) | {"status": "infeasible"}) + "\n")
         raise _proved(error, free) from error
+    if placement.fits:
+        output.write_file(solution_text(read, placement.offsets))
     output.write_json(text.dumps(_figures(placement)) + "\n")
     if not placement.fits:
         raise _too_small(placement, capacity)
-    if solution is not None:
-        write_solution(solution, read, placement.offsets)
     _say(
         output,
         f"arena {placement.arena} bytes, lower bound {placement.lower_bound}, "
@@ -62,11 +68,20 @@ def check_solution(problem: Path, solution: Path, json: str | None) -> None:
     """Check a solution: no two live buffers overlap, alignment, and the problem is the same."""
     from peakfold.plan.memory import check_placement, lower_bound, match, read_problem, read_solution
 
-    read = read_problem(problem)
-    arena = check_placement(match(read, read_solution(solution)))
-    bound = lower_bound(read).size
     output = Output(json)
-    output.write_json(text.dumps({"arena": arena, "lower_bound": bound, "status": "legal"}) + "\n")
+    output.check()
+    read = read_problem(problem)
+    placed = read_solution(solution)
+    bound = lower_bound(read).size
+    try:
+        arena = check_placement(match(read, placed))
+    except PlanError as error:
+        fault = {name: getattr(error, name) for name in ("what", "where", "expected", "got")}
+        figures = {"arena": None, "lower_bound": bound, "status": "illegal", "fault": fault}
+        output.write_json(text.dumps(figures) + "\n")
+        raise
+    figures = {"arena": arena, "lower_bound": bound, "status": "legal", "fault": None}
+    output.write_json(text.dumps(figures) + "\n")
     _say(output, f"legal: {len(read.buffers)} buffers, arena {arena} bytes, lower bound {bound}")
 
 
@@ -77,6 +92,18 @@ def _check_options(capacity: int | None, time_budget: float) -> None:
     if not 0 < time_budget < float("inf"):
         what, hint = "the time budget is no positive number", "write --time-budget 10"
         raise _usage(what, "--time-budget", "seconds", str(time_budget), hint)
+
+
+def _check_solution(solution: Path | None) -> None:
+    """See that a solution can be written before it is searched for."""
+    from peakfold.plan.memory.csvfile import unwritable
+
+    if solution is None or is_stdout(solution):
+        return
+    try:
+        os.stat(f"{place_of(solution).parent}/.")
+    except OSError as error:
+        raise unwritable(solution, error) from None
 
 
 def _usage(what: str, where: str, expected: str, got: str, hint: str) -> UsageError:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from peakfold.report.folder import require_folder, write_files, write_folder
+from peakfold.errors import UsageError
+from peakfold.files import is_stdout
+from peakfold.report.folder import require_file, require_folder, write_files, write_folder
 from peakfold.report.json import to_json
 from peakfold.report.model import Estimate, Report
-
-STDOUT = "-"
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,17 @@ class Output:
     Attributes:
         json: a file, ``"-"`` for stdout, or None.
         folder: of the whole result, or None.
+        file: of what the command makes, or ``-`` for stdout, or None.
     """
 
     json: str | None = None
     folder: Path | None = None
+    file: Path | None = None
 
     @property
     def tables(self) -> Console:
         """The console of tables: stdout, unless that is for JSON."""
-        return Console(stderr=self.json == STDOUT)
+        return Console(stderr=self._takes_stdout)
 
     @property
     def progress(self) -> Console:
@@ -37,19 +39,31 @@ class Output:
         return Console(stderr=True)
 
     def check(self) -> None:
-        """See that the folders can be made before anything long is done.
+        """See that everything can be written before anything long is done.
 
         Raises:
-            CacheError: it cannot be made.
+            CacheError: a folder cannot be made, or is where a file is to be.
+            UsageError: two things are to go to stdout.
         """
+        if self.json is not None and self.file is not None and is_stdout(self.json) and is_stdout(self.file):
+            raise UsageError(
+                stage="output",
+                what="two results are to go to the standard output",
+                where="--output, --json",
+                expected="one of them there",
+                got=f"-o {self.file} --json {self.json}",
+                hint="write one of them to a file",
+            )
         if self.folder is not None:
             require_folder(self.folder)
-        if self.json is not None and self.json != STDOUT:
-            require_folder(Path(self.json).parent)
+        if self.json is not None and not is_stdout(self.json):
+            require_file(Path(self.json))
+        if self.file is not None and not is_stdout(self.file):
+            require_file(self.file)
 
     def alone(self) -> AbstractContextManager[object]:
         """While the user's code runs: what it prints goes to stderr where stdout is for JSON."""
-        return redirect_stdout(sys.stderr) if self.json == STDOUT else nullcontext()
+        return redirect_stdout(sys.stderr) if self._takes_stdout else nullcontext()
 
     def tell(self) -> None:
         """Say where the files are."""
@@ -73,8 +87,25 @@ class Output:
         Raises:
             CacheError: it cannot be written.
         """
-        if self.json == STDOUT:
-            print(text, end="", flush=True)
-        elif self.json is not None:
-            path = Path(self.json)
-            write_files(path.parent, {path.name: text.encode()})
+        if self.json is not None:
+            _write(Path(self.json), text)
+
+    def write_file(self, text: str) -> None:
+        """Write what the command makes.
+
+        Raises:
+            CacheError: it cannot be written.
+        """
+        if self.file is not None:
+            _write(self.file, text)
+
+    @property
+    def _takes_stdout(self) -> bool:
+        return any(name is not None and is_stdout(name) for name in (self.json, self.file))
+
+
+def _write(path: Path, text: str) -> None:
+    if is_stdout(path):
+        print(text, end="", flush=True)
+    else:
+        write_files(path.parent, {path.name: text.encode()})

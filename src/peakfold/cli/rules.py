@@ -10,7 +10,7 @@ from rich.text import Text
 
 from peakfold.cli.output import Output
 from peakfold.errors import NotEqualError, UsageError
-from peakfold.report.folder import require_folder, write_files
+from peakfold.files import is_stdout
 
 if TYPE_CHECKING:
     from peakfold.graph.rule import Rule
@@ -20,7 +20,9 @@ app = typer.Typer(
     help="Substitutions that are generated, tested and proved.", no_args_is_help=True, rich_markup_mode=None
 )
 
-OutputOf = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the rules go.")]
+OutputOf = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE|-", help="Where the rules go; - is stdout.")
+]
 OperatorsOf = Annotated[str, typer.Option("--operators", metavar="A,B", help="Names; all when left out.")]
 GraphsOf = Annotated[
     int,
@@ -48,11 +50,10 @@ def generate_command(
 
     started = perf_counter()
     request = Request(_names(operators), size, seed, graphs)
-    require_folder(output.parent)
-    streams = Output(json)
+    streams = Output(json, file=output)
     streams.check()
     found = generate(request, _part(output), lambda line: _say(streams.progress.print, line))
-    write_files(output.parent, {output.name: found.text(request).encode()})
+    streams.write_file(found.text(request))
     seconds = perf_counter() - started
     streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
     _say(streams.tables.print, f"{len(found.rules)} rules written to {output}")
@@ -76,11 +77,10 @@ def derive_command(
 
     started = perf_counter()
     request = DerivedRequest(_names(operators), size, seed, most, graphs)
-    require_folder(output.parent)
-    streams = Output(json)
+    streams = Output(json, file=output)
     streams.check()
     found = derive(request, book(), _part(output), lambda line: _say(streams.progress.print, line))
-    write_files(output.parent, {output.name: found.text(request).encode()})
+    streams.write_file(found.text(request))
     seconds = perf_counter() - started
     streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
     _say(streams.tables.print, f"{len(found.rules)} rules written to {output}")
@@ -93,20 +93,23 @@ def reduce_command(output: OutputOf) -> None:
     from peakfold.graph.substitution.book import found
     from peakfold.graph.substitution.reducing import redundant
 
-    require_folder(output.parent)
+    streams = Output(file=output)
+    streams.check()
     rules = found()
     dropped = redundant(rules)
     text = print_rules(dropped, f"Of {len(rules)} laws and generated rules those that the others derive")
-    write_files(output.parent, {output.name: text.encode()})
-    _say(Output(None).tables.print, f"{len(dropped)} rules written to {output}")
+    streams.write_file(text)
+    _say(streams.tables.print, f"{len(dropped)} rules written to {output}")
 
 
 def _names(operators: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in operators.split(",") if name.strip())
 
 
-def _part(output: Path) -> Path:
-    """Where a run is kept, so that an interrupted one goes on."""
+def _part(output: Path) -> Path | None:
+    """Where a run is kept, so that an interrupted one goes on; nowhere where the rules go to stdout."""
+    if is_stdout(output):
+        return None
     return output.with_suffix(output.suffix + ".part")
 
 
@@ -161,14 +164,16 @@ def show_command(name: Annotated[str, typer.Argument(metavar="NAME", help="A rul
 
 @app.command("page")
 def page_command(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the page goes.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE|-", help="Where the page goes; - is stdout.")
+    ],
 ) -> None:
     """Write the rule book as Markdown, with counterexamples for what its conditions exclude."""
     from peakfold.graph.substitution.page import page
 
-    streams = Output()
-    text_of_page = page(lambda name: _say(streams.progress.print, name))
-    write_files(output.parent, {output.name: text_of_page.encode()})
+    streams = Output(file=output)
+    streams.check()
+    streams.write_file(page(lambda name: _say(streams.progress.print, name)))
     _say(streams.tables.print, f"the rule book was written to {output}")
 
 

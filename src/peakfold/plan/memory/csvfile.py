@@ -2,18 +2,19 @@
 
 import csv
 import io
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from peakfold.errors import UsageError
-from peakfold.plan.memory.problem import Buffer, Problem, find_fault
+from peakfold.files import write_whole
+from peakfold.plan.memory.problem import UNITS, Buffer, Problem, find_fault
 
 REQUIRED = ("id", "lower", "upper", "size")
 OPTIONAL = ("alignment", "offset")
 FORMAT = "id,lower,upper,size[,alignment][,offset]"
 TEXT = "save it as text in UTF-8, with commas between the columns"
 HEADER = "name the columns in the first row"
+LONG, SHOWN = 40, 60
 AS_HEADER = "write one value for each column of the header"
 
 
@@ -62,26 +63,33 @@ def read_solution(path: str | Path) -> Problem:
 
 
 def write_solution(path: str | Path, problem: Problem, offsets: Iterable[int]) -> None:
-    """Write a solution: written aside, then renamed, so that a file is whole or absent.
+    """Write a solution: written aside, then renamed, so that a file is whole or as it was.
 
     Raises:
         UsageError: when the file cannot be written.
     """
-    aligned = any(buffer.alignment != 1 for buffer in problem.buffers)
-    path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with aside.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*REQUIRED, *(["alignment"] if aligned else []), "offset"])
-            for b, offset in zip(problem.buffers, offsets, strict=True):
-                extra = [b.alignment] if aligned else []
-                writer.writerow([b.id, b.lower, b.upper, b.size, *extra, int(offset)])
-        aside.replace(path)
+        write_whole({Path(path): solution_text(problem, offsets).encode()})
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        got, hint = error.strerror or str(error), "name a file in a folder that exists and can be written"
-        raise _wrong("the solution cannot be written", str(path), "a CSV file", got, hint) from error
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: str | Path, error: OSError) -> UsageError:
+    """Return the error of a file where no solution can be written."""
+    got, hint = error.strerror or str(error), "name a file in a folder that exists and can be written"
+    return _wrong("the solution cannot be written", str(path), "a CSV file", got, hint)
+
+
+def solution_text(problem: Problem, offsets: Iterable[int]) -> str:
+    """Return a solution as CSV: the problem's columns, and the offsets."""
+    aligned = any(buffer.alignment != 1 for buffer in problem.buffers)
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*REQUIRED, *(["alignment"] if aligned else []), "offset"])
+    for b, offset in zip(problem.buffers, offsets, strict=True):
+        extra = [b.alignment] if aligned else []
+        writer.writerow([b.id, b.lower, b.upper, b.size, *extra, int(offset)])
+    return file.getvalue()
 
 
 def _lines(path: str | Path) -> list[tuple[int, list[str]]]:
@@ -126,23 +134,25 @@ def _buffer(path: str | Path, line: int, row: list[str], columns: dict[str, int]
     cells = {name: row[place].strip() for name, place in columns.items()}
     if not cells["id"]:
         raise _wrong("the id is missing", f"{where}, column id", "a name", "nothing", "name the buffer")
-    lower, upper, size = (_number(cells[name], f"{where}, column {name}") for name in REQUIRED[1:])
-    alignment, offset = (
-        _number(cells[name], f"{where}, column {name}") if cells.get(name) else None for name in OPTIONAL
-    )
+    lower, upper, size = (_number(cells[name], where, name) for name in REQUIRED[1:])
+    alignment, offset = (_number(cells[name], where, name) if cells.get(name) else None for name in OPTIONAL)
     return Buffer(cells["id"], lower, upper, size, 1 if alignment is None else alignment, offset, line)
 
 
-def _number(text: str, where: str) -> int:
+def _number(text: str, where: str, column: str) -> int:
     digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdigit() and len(digits) < 40:
-        return int(text)
+    is_whole = digits.isascii() and digits.isdigit()
+    if is_whole and len(digits.lstrip("0")) < LONG:
+        return int(text[: -len(digits)] + (digits.lstrip("0") or "0"))
+    expected, where = "a whole number within 2**62", f"{where}, column {column}"
+    if is_whole:
+        raise _wrong(f"the {column} overflows", where, expected, _shown(text), UNITS)
     hint = "write digits alone, such as 4096"
-    raise _wrong("this is not a whole number", where, "a whole number within 2**62", _shown(text), hint)
+    raise _wrong("this is not a whole number", where, expected, _shown(text), hint)
 
 
 def _shown(text: str) -> str:
-    return (text if text.isprintable() else ascii(text))[:60] or "nothing"
+    return text[:SHOWN] + ".." * (len(text) > SHOWN) or "nothing"
 
 
 def _wrong(what: str, where: str, expected: str, got: str, hint: str) -> UsageError:
