@@ -7,7 +7,7 @@ from pathlib import Path
 from peakfold.errors import UsageError
 from peakfold.ir.graph import Graph
 from peakfold.plan.search.saved import Saved, read, text_of
-from peakfold.report.folder import write_files
+from peakfold.report.folder import require_file, write_files
 
 WORKERS = 2
 """Most processes of one search."""
@@ -30,12 +30,14 @@ class Searches:
     key: str
 
     def load(self) -> Saved | None:
-        """Return the earlier search.
+        """Return the earlier search, and see that this one can be saved before it begins.
 
         Raises:
             UsageError: there is no such file.
-            CacheError: it is damaged, or for another graph.
+            CacheError: it is damaged, or for another graph; or this one cannot be saved.
         """
+        if self.save is not None:
+            require_file(Path(self.save))
         if self.resume is None:
             return None
         path = Path(self.resume)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from peakfold.errors import UsageError
+from peakfold.errors import CacheError, UsageError
 from peakfold.ir.graph import Graph
 from peakfold.pipeline.request import request
 from peakfold.pipeline.searches import Searches, side_by_side
@@ -17,6 +17,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 def test_nothing_is_read_where_nothing_was_named():
     assert Searches(None, None, Graph((), (), ()), "key").load() is None
+
+
+@pytest.mark.parametrize("name", ["", "file/search.json"])
+def test_a_search_that_cannot_be_saved_does_not_begin(name, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError, match="the results cannot be written"):
+        Searches(None, str(tmp_path / name), Graph((), (), ()), "key").load()
+    assert Searches(None, str(tmp_path / "search.json"), Graph((), (), ()), "key").load() is None
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("name", ["resume", "save_search"])
