@@ -103,6 +103,7 @@ def marks_of(nest: Nest, base: int = 0):
     for row, step in enumerate(nest.timeline.steps):
         if isinstance(step, Compute) and step.run.node in nest.loops:
             repeat = nest.loops[step.run.node]
+            yield base + nest.timeline.live[row]
             outside = base + nest.timeline.live[row] - repeat.nest.timeline.resident
             for _ in repeat.body.starts:
                 yield from marks_of(repeat.nest, outside)

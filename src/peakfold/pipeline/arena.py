@@ -19,7 +19,8 @@ from peakfold.pipeline.program import Program
 from peakfold.pipeline.task import Task
 from peakfold.plan.memory.joint import improve_order
 from peakfold.plan.memory.layout import Held, Layout, holding, lay_out, live_words, relaid
-from peakfold.plan.memory.lifetimes import predicted_nest, recorded
+from peakfold.plan.memory.lifetimes import predicted_nest
+from peakfold.plan.memory.recorded import recorded
 from peakfold.plan.memory.trace import Trace
 from peakfold.plan.memory.ways import Choices, Events, every_way
 from peakfold.report.units import bytes_text
@@ -125,7 +126,7 @@ def allocations(task: Task, program: Program) -> Trace:
         recorder.choices = choices
         step(*args, **kwargs)
         beside |= Counter(recorder.beside)
-        return recorder.events, recorded(recorder.events, nest.graph, nest.schedule)
+        return recorder.events, recorded(recorder.events, nest)
 
     def steady() -> Trace:
         for _ in range(WARMUP):

@@ -7,27 +7,29 @@ from peakfold.plan.memory.host import Move
 from peakfold.plan.memory.layout import Layout
 from peakfold.plan.memory.lifetimes import SCRATCH
 from peakfold.plan.memory.pools import Replay, advice, compare
+from peakfold.report.extents import extents
 
 
 @dataclass(frozen=True)
 class ArenaBlock:
-    """One buffer in the arena.
+    """One buffer in the arena. No two that overlap in bytes overlap in time.
 
     Attributes:
         name: of the tensor, or of the step whose workspace it is.
         kind: decides its colour.
         nbytes: its bytes.
         offset: from the start of the arena.
-        start: first step during which it is there.
-        end: first step during which it no longer is.
+        start: first step during which it is there; a fraction where it comes within a step, after others
+            that gave their bytes back there.
+        end: first step during which it no longer is, as of ``start``.
     """
 
     name: str
     kind: str
     nbytes: int
     offset: int
-    start: int
-    end: int
+    start: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def arena_of(
         >>> trace = Trace((Request(100, 0, 2, 0, "x", "activations", 1),), ("a", "b"), 3)
         >>> found = arena_of(lay_out(trace))
         >>> found.nbytes, found.blocks[0].end, found.pools[1].model
-        (128, 2, 'caching')
+        (128, 2.0, 'caching')
     """
     return Arena(
         nbytes=layout.arena,
@@ -163,27 +165,21 @@ def _parts(layout: Layout, device: str, host_bytes: int, transfers: int) -> Iter
 
 
 def _blocks(layout: Layout) -> tuple[ArenaBlock, ...]:
-    last = len(layout.trace.steps)
+    requests = layout.trace.requests
+    during = extents(requests, len(layout.trace.steps))
     return tuple(
-        ArenaBlock(
-            request.name,
-            request.kind,
-            request.size,
-            offset,
-            min(max(request.row, 0), last),
-            last if request.dies is None else min(request.until + 1, last),
-        )
-        for request, offset in zip(layout.trace.requests, layout.offsets, strict=True)
+        ArenaBlock(request.name, request.kind, request.size, offset, start, end)
+        for request, offset, (start, end) in zip(requests, layout.offsets, during, strict=True)
     )
 
 
 def _whole(layout: Layout) -> Iterator[ArenaBlock]:
     """Yield what has its place over the whole program: the caller's own tensors, blocks of other threads."""
-    last = len(layout.trace.steps)
+    last = float(max(len(layout.trace.steps), 1))
     for size, offset in zip(layout.trace.beside, layout.beside, strict=True):
-        yield ArenaBlock("other threads", SCRATCH, size, offset, 0, last)
+        yield ArenaBlock("other threads", SCRATCH, size, offset, 0.0, last)
     for one in layout.held:
-        yield ArenaBlock(one.name, one.kind, one.size, one.offset, 0, last)
+        yield ArenaBlock(one.name, one.kind, one.size, one.offset, 0.0, last)
 
 
 def _row(found: Replay, layout: Layout) -> PoolRow:

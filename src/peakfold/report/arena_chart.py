@@ -54,9 +54,9 @@ def _path(blocks: Sequence[ArenaBlock], top: int, steps: int) -> str:
 
 
 def _rectangle(block: ArenaBlock, top: int, steps: int) -> str:
-    left, right = (WIDTH * step / steps for step in (block.start, max(block.end, block.start + 0.5)))
+    left, right = (WIDTH * step / steps for step in (block.start, block.end))
     low, high = (HEIGHT * (1 - at / top) for at in (block.offset, block.offset + block.nbytes))
-    return f"M{left:.1f} {low:.1f}H{right:.1f}V{high:.1f}H{left:.1f}Z"
+    return f"M{left:.2f} {low:.1f}H{right:.2f}V{high:.1f}H{left:.2f}Z"
 
 
 def _data(blocks: Sequence[ArenaBlock], arena: Arena) -> dict[str, object]:

@@ -3,7 +3,7 @@
 import pytest
 
 from peakfold.errors import PlanError
-from peakfold.plan.memory.lifetimes import requests_of
+from peakfold.plan.memory.recorded import requests_of
 from peakfold.plan.memory.trace import Trace
 from peakfold.plan.memory.ways import ALLOCATE, FIRST, FREE, MARK, OVER, SECOND, every_way, turn
 

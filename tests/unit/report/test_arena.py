@@ -47,10 +47,10 @@ def test_figures(arena):
         ("host, pinned", 1000, 4),
     ]
     assert [(b.name, b.offset % 64, b.start, b.end) for b in arena.blocks] == [
-        ("x", 0, 0, 2),
+        ("x", 0, 0, 1.5),
         ("<y>", 0, 0, 1),
-        ("z", 0, 1, 3),
-        ("loss", 0, 1, 3),
+        ("z", 0, 1.5, 3),
+        ("loss", 0, 1.5, 3),
     ]
     assert [pool.saved_bytes for pool in arena.pools] == [
         pool.reserved_bytes - arena.nbytes for pool in arena.pools

@@ -68,8 +68,8 @@ def emit(
         timeline: the same schedule simulated; the lines at which the peak is reached are marked.
         header: figures for the docstring.
         loops: the regions of the graph, by id of the node that stands for each.
-        marks: call a third argument of ``step`` after each step of the schedule, so that the bytes
-            that live there can be measured.
+        marks: call a third argument of ``step`` after each step of the schedule and of the parts of its
+            regions, and once a region has what it fills, so that the bytes that live there can be measured.
         folder: where what is offloaded waits in a file; None for memory of the host.
         bodies: the planned graphs of the control flow, by id of the node; without it each is planned here.
         told: have functions of the file called with the way that each branch and loop goes.
@@ -230,7 +230,7 @@ def _loop(frame: Frame, step: Compute, at_peak: bool, marks: bool) -> Iterator[s
         peaks = frozenset(nest.timeline.hotspots if at_peak else ())
         return _body(inside, streams, nest.schedule, peaks, marks)
 
-    return loop_lines(frame, step, write)
+    return loop_lines(frame, step, write, marks)
 
 
 def _control(frame: Frame, step: Compute, at_peak: bool) -> Iterator[str]:

@@ -25,8 +25,8 @@ def place_lines(name: str) -> Iterator[str]:
     )
 
 
-def loop_lines(frame: Frame, step: Compute, write: WriteBody) -> Iterator[str]:
-    """Yield the lines of a loop: what it fills, taken before the first part, and one part."""
+def loop_lines(frame: Frame, step: Compute, write: WriteBody, marks: bool) -> Iterator[str]:
+    """Yield the lines of a loop: what it fills, taken before the first part, and a mark; one part."""
     repeat = frame.loops[step.run.node]
     body = repeat.body
     node = frame.graph.node[step.run.node]
@@ -39,6 +39,8 @@ def loop_lines(frame: Frame, step: Compute, write: WriteBody) -> Iterator[str]:
         assert isinstance(kind, TensorType)
         live += kind.nbytes
         yield margin(f"{INDENT}{name} = {_allocation(kind, initial)}", kind.nbytes, live)
+    if marks:
+        yield f"{INDENT}mark()"
     start, stop = frame.namer.fresh("start"), frame.namer.fresh("stop")
     yield f"{INDENT}for {start} in range(0, {body.length}, {body.size}):"
     rest = body.length % body.size

@@ -1,22 +1,18 @@
-"""From a program to its allocations: predicted from a schedule, or read from what an allocator saw.
+"""From a schedule to its allocations, as predicted: what an allocator sees is read in `recorded`.
 
 Both count the same: an output, unless it takes over an operand's bytes; hidden workspace inside its step;
 nothing for views, and nothing for what is written over the caller's own tensors.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.control import COND
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Buffer, Compute, Free, Loop, Prefetch, Schedule, Step
-from peakfold.ir.types import TensorType
 from peakfold.plan.fission.program import Nest
 from peakfold.plan.memory.trace import Request, Trace
-from peakfold.plan.memory.ways import ALLOCATE, FREE, MARK
 from peakfold.plan.schedule.simulate import simulate
 from peakfold.plan.schedule.tape import FOREVER, Span
 from peakfold.plan.schedule.timeline import Timeline, kinds
@@ -111,21 +107,6 @@ def _later(request: Request, begin: int, length: int) -> Request:
     return replace(request, born=begin + request.born, dies=begin + dies)
 
 
-def recorded(events: Sequence[tuple[int, int]], graph: Graph, schedule: Schedule) -> Trace:
-    """Return what an allocator saw of one run as a trace, each request with its name.
-
-    Args:
-        events: pairs (`ALLOCATE`, bytes), (`FREE`, index of the request) and (`MARK`, 0), in order.
-        graph: what was run.
-        schedule: how; a mark ends each of its steps.
-    """
-    raw = list(requests_of(events))
-    steps = schedule.steps
-    named = _Names(graph, steps)
-    requests = tuple(named.of(request) for request in raw)
-    return Trace(requests, tuple(step_name(graph, step) for step in steps), len(events) + 1)
-
-
 def step_name(graph: Graph, step: Step) -> str:
     """Return a readable name of a step.
 
@@ -199,52 +180,3 @@ def _workspace(graph: Graph, line: Timeline) -> Iterator[Request]:
         if nbytes and isinstance(step, Compute):
             name = f"{SCRATCH_OF}{graph.node[step.run.node].name}"
             yield Request(nbytes, row, row + 1, row, name, until=row)
-
-
-def requests_of(events: Sequence[tuple[int, int]]) -> Iterator[Request]:
-    """Yield what an allocator was asked for, by the places in the events; events as of `recorded`."""
-    rows = list(accumulate((kind == MARK for kind, _ in events), initial=0))
-    dies = {index: at for at, (kind, index) in enumerate(events) if kind == FREE}
-    born = [(at, number) for at, (kind, number) in enumerate(events) if kind == ALLOCATE]
-    for index, (at, size) in enumerate(born):
-        end = dies.get(index)
-        yield Request(size, at, end, rows[at], until=-1 if end is None else rows[end])
-
-
-@dataclass
-class _Names:
-    """Names of requests, by the step that makes them."""
-
-    graph: Graph
-    steps: tuple[Step, ...]
-
-    def __post_init__(self) -> None:
-        self._kinds = kinds(self.graph)
-        self._left: dict[int, Counter[Value]] = {}
-        self._returned = {self.graph.storage(output.value) for output in self.graph.outputs}
-
-    def of(self, request: Request) -> Request:
-        """Return a request with the name of the output that it is, or of the step whose workspace it is."""
-        step = self.steps[request.row] if request.row < len(self.steps) else None
-        if not isinstance(step, Compute):
-            return replace(
-                request, name="the end of the step" if step is None else step_name(self.graph, step)
-            )
-        node = self.graph.node[step.run.node]
-        if node.bodies and request.until == request.row:
-            return replace(request, name=f"{SCRATCH_OF}{node.name}")
-        left = self._left.setdefault(request.row, Counter(self._made(step)))
-        for value in left:
-            fits = self.graph.nbytes(value) == request.size
-            if fits and left[value] and (request.dies is None) == (value in self._returned):
-                left[value] -= 1
-                name = self.graph.name_of(value) + (" (again)" if step.run.k else "")
-                return replace(request, name=name, kind=KINDS[self._kinds[value]])
-        return replace(request, name=f"{SCRATCH_OF}{node.name}")
-
-    def _made(self, step: Compute) -> Iterator[Value]:
-        node = self.graph.node[step.run.node]
-        reused = {reuse.output for reuse in step.reuses}
-        for value, kind, alias in zip(node.outputs, node.types, node.aliases, strict=True):
-            if alias is None and isinstance(kind, TensorType) and value.index not in reused:
-                yield value

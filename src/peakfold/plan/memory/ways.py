@@ -94,7 +94,7 @@ def every_way(record: Record) -> Trace:
         PlanError: two runs differ outside of what was decided otherwise.
 
     Example:
-        >>> from peakfold.plan.memory.lifetimes import requests_of
+        >>> from peakfold.plan.memory.recorded import requests_of
         >>> def record(choices):
         ...     first = choices.get(0, True)
         ...     made = [(ALLOCATE, 64)] if first else [(ALLOCATE, 256), (ALLOCATE, 64), (FREE, 0)]

@@ -46,14 +46,14 @@
     const readout = figure.querySelector(".readout"), count = data.steps.length;
     const point = (event) => {
       const box = plot.getBoundingClientRect();
-      const step = Math.min(count - 1, Math.max(0, Math.floor(count * (event.clientX - box.left) / box.width)));
+      const at = Math.min(count - 0.001, Math.max(0, count * (event.clientX - box.left) / box.width));
       const address = data.top * (1 - (event.clientY - box.top) / box.height);
       const found = data.blocks.find(([, , bytes, offset, start, end]) =>
-        start <= step && step < Math.max(end, start + 1) && offset <= address && address < offset + bytes);
+        start <= at && at < end && offset <= address && address < offset + bytes);
       const head = document.createElement("div"), name = document.createElement("b");
       name.textContent = found ? found[0] : "free";
-      head.append(name, " while " + data.steps[step]);
-      const text = found ? [part(found[1], found[2]), "at " + size(found[3]) + ", steps " + found[4] + " to " + found[5]] : [];
+      head.append(name, " while " + data.steps[Math.floor(at)]);
+      const text = found ? [part(found[1], found[2]), "at " + size(found[3]) + ", steps " + Math.floor(found[4]) + " to " + Math.ceil(found[5])] : [];
       readout.replaceChildren(head, ...text);
     };
     plot.addEventListener("pointermove", point);
