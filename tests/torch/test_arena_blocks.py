@@ -21,7 +21,7 @@ from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.dims import components
 from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.widest import widest
-from peakfold.plan.memory.lifetimes import SCRATCH, SCRATCH_OF, predicted
+from peakfold.plan.memory.lifetimes import SCRATCH, SCRATCH_OF, predicted, predicted_nest
 from peakfold.report.arena import arena_of
 from peakfold.workloads import build
 
@@ -162,7 +162,18 @@ def test_blocks_lie_in_the_step_and_never_on_each_other(placed_program):
         assert 0 <= one.row <= block.start < block.end <= len(arena.steps)
         assert block.start < one.row + 1
         assert block.end == len(arena.steps) if one.dies is None else one.until < block.end <= one.until + 1
-    for one, other in combinations(arena.blocks, 2):
+    require_apart(arena.blocks)
+
+
+def test_predicted_blocks_lie_in_the_step_and_never_on_each_other(placed_program):
+    _, program, _ = placed_program
+    arena = arena_of(best_layout(predicted_nest(program.nest)))
+    assert all(0 <= block.start < block.end <= len(arena.steps) for block in arena.blocks)
+    require_apart(arena.blocks)
+
+
+def require_apart(blocks):
+    for one, other in combinations(blocks, 2):
         beside = one.offset + one.nbytes <= other.offset or other.offset + other.nbytes <= one.offset
         assert beside or one.end <= other.start or other.end <= one.start, (one, other)
 
