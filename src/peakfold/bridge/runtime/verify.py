@@ -12,6 +12,7 @@ from peakfold.bridge.capture.batches import arguments, flatten
 from peakfold.bridge.capture.keyed import Keyed
 from peakfold.bridge.capture.widened import Widened
 from peakfold.bridge.runtime.arena import Use
+from peakfold.bridge.runtime.begun import Begun
 from peakfold.bridge.runtime.compare import BOUND, Result, compare
 from peakfold.bridge.runtime.copies import copies
 from peakfold.bridge.runtime.measure import Measured, eager_step, peak_bytes, resident_bytes
@@ -141,6 +142,9 @@ def observe(
 ) -> Observed:
     """Run some steps on a copy of a target and return what they leave; torch's random stream is untouched.
 
+    Without an optimizer each step begins with the gradients that the first one began with, where that is
+    none; what is left is their sum.
+
     Args:
         target: what is trained.
         make_step: makes the optimized step for a copy of the target; None for eager.
@@ -159,9 +163,14 @@ def observe(
         if precision == "float64":
             mine = doubled(mine)
         running, mine = _runner(mine, make_step)
+        begun = Begun.of(mine.model, mine.optimizer)
         torch.manual_seed(seed)
+        kept: list[tuple[object, object]] = []
         with Widened() if widened else nullcontext():
-            kept: list[tuple[object, object]] = [running.apart() for _ in range(steps - measure)]
+            for _ in range(steps - measure):
+                begun.clear()
+                kept.append(running.apart())
+        begun.clear()
         measured = None
         if measure:
             measured = peak_bytes(
@@ -171,6 +180,7 @@ def observe(
                 device=device,
                 lent=lambda: _lent(mine) if running.lends else (),
             )
+        begun.leave_sums()
         results = [result for i, pair in enumerate(kept, 1) for result in _returned(pair, i)]
         return Observed((*results, *_left(mine)), steps, measured, running.use)
 
