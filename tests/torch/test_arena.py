@@ -236,7 +236,7 @@ def test_every_workload_runs_in_its_arena(name):
     of = Task.of(target)
     program = program_of(of)
     trace = allocations(of, program)
-    layout = best_layout(trace)
+    layout = best_layout(trace, 1 << 32)
     check_placement(placed(layout), layout.passing)
     assert layout.gap <= 0.005
     inside = make_step(of.clone(), replace(program, layout=layout, in_arena=True))

@@ -1,14 +1,22 @@
 """Budgets of arenas that are too small: another plan is looked for, and what a refusal advises works."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 import peakfold
+from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError
+from peakfold.ir.plan import Plan
+from peakfold.pipeline import attempts, prove
+from peakfold.pipeline.arena import laid_out
+from peakfold.pipeline.held import held
 from peakfold.pipeline.optimize import optimize
+from peakfold.pipeline.program import emit_plan
+from peakfold.pipeline.prove import watch
 from peakfold.pipeline.request import request
 from peakfold.pipeline.task import Task
 
@@ -114,6 +122,78 @@ def test_the_arena_that_a_refusal_names_is_one_that_works(name, training, holds)
     if holds == "step":
         outside = [f"{given.name} " for given in found.compiled.graph.inputs]
         assert not [name for name in outside if name in error.where]
+
+
+def left_alone(kind, stands):
+    """Return a task whose parameters have gradients before the step, or none."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 4)), torch.randn(16, 32)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter) if stands else None
+    make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}.get(kind)
+    optimizer = None if make is None else make(model.parameters(), lr=0.1)
+    return Task(model, None if kind == "inference" else square, optimizer, (x,))
+
+
+def square(model, x):
+    return model(x).square().mean()
+
+
+@pytest.mark.parametrize("stands", [False, True])
+@pytest.mark.parametrize("holds", ["step", "all"])
+@pytest.mark.parametrize("kind", ["none", "sgd", "adam", "inference"])
+def test_what_is_measured_beside_an_arena_is_what_stands_there(kind, holds, stands):
+    task = left_alone(kind, stands)
+    captured = task.capture()
+    program = emit_plan(captured, Plan(captured.graph.digest), Costs({}, {}))
+    inside = laid_out(task, program, 1 << 30, held(task, captured) if holds == "all" else (), run=True)
+    seen = watch(task, inside)
+    assert (seen.measured.peak_bytes, seen.use.ordinary, seen.use.spares) == (inside.peak, 0, 0)
+
+
+def optimized_and_proved(holds, memory):
+    task = left_alone("none", False)
+    return optimize(task, request(memory, None, 60, 20, 0, "eager", True, arena_holds=holds)).report
+
+
+@pytest.mark.parametrize("holds", ["step", "all"])
+def test_the_arena_that_a_refusal_names_holds_a_step_that_leaves_gradients(holds):
+    with pytest.raises(InfeasibleError) as caught:
+        optimized_and_proved(holds, "arena:64")
+    advised = int(re.search(r"allow an arena of at least (\d+) bytes", caught.value.hint)[1])
+    report = optimized_and_proved(holds, f"arena:{advised}")
+    assert report.arena.nbytes <= advised == report.arena.budget_bytes
+    assert report.equal.bit_equal
+    assert report.optimized.peak_bytes == report.optimized.predicted_peak_bytes
+    assert report.optimized.peak_bytes <= report.limits.memory_bytes
+
+
+def test_bytes_that_nobody_planned_are_named_beside_the_arena(monkeypatch):
+    least = optimized_and_proved("step", "arena:4MiB").arena.nbytes
+    watch_ = prove.watch
+
+    def more(task, program, *args):
+        seen = watch_(task, program, *args)
+        if program is None or seen.measured is None:
+            return seen
+        return replace(seen, measured=replace(seen.measured, peak_bytes=seen.measured.peak_bytes + 512))
+
+    monkeypatch.setattr(prove, "watch", more)
+    monkeypatch.setattr(attempts, "ATTEMPTS", 1)
+    with pytest.raises(InfeasibleError) as caught:
+        optimized_and_proved("step", f"arena:{least}")
+    error = caught.value
+    assert error.got.startswith(f"{least} bytes; {least} of it live at once; 512 bytes measured beside it")
+    assert error.hint.startswith(f"allow an arena of at least {least + 512} bytes")
+    assert error.lowest_peak_bytes == least + 512
+    assert "mm" in error.where
+    assert optimized_and_proved("step", f"arena:{least + 512}").arena.nbytes == least
+
+
+def test_a_step_that_leaves_gradients_is_measured_without_those_of_the_step_before():
+    report = optimized_and_proved("step", None)
+    assert report.equal.bit_equal
+    assert report.optimized.peak_bytes == report.optimized.predicted_peak_bytes
 
 
 def test_an_arena_beside_a_time_that_no_program_keeps_is_refused_for_the_time():

@@ -88,12 +88,11 @@ def laid_out(
 
 
 def best_layout(trace: Trace, capacity: int | None = None, seed: int = 0) -> Layout:
-    """Return the best layout found; a longer search where the first one misses a capacity that may do."""
-    room = capacity if capacity is not None and trace.lower_bound <= capacity else None
-    found = lay_out(trace, room, SECONDS, seed)
-    if room is None or found.arena <= room:
+    """Return the best layout found; a longer search where that misses a capacity that may do."""
+    found = lay_out(trace, None, SECONDS, seed)
+    if capacity is None or found.arena <= capacity or trace.lower_bound > capacity:
         return found
-    return min(found, lay_out(trace, room, MORE_SECONDS, seed), key=lambda layout: layout.arena)
+    return min(found, lay_out(trace, capacity, MORE_SECONDS, seed), key=lambda layout: layout.arena)
 
 
 def allocations(task: Task, program: Program) -> Trace:
@@ -200,7 +199,9 @@ def restated(error: InfeasibleError, capacity: int, resident: int) -> Infeasible
     return found
 
 
-def over(layout: Layout, capacity: int, bound: int, *, proved: bool, given: bool) -> InfeasibleError:
+def over(
+    layout: Layout, capacity: int, bound: int, *, proved: bool, given: bool, beside: int = 0
+) -> InfeasibleError:
     """Say that no arena within a capacity was found for any plan that was tried.
 
     Args:
@@ -209,7 +210,9 @@ def over(layout: Layout, capacity: int, bound: int, *, proved: bool, given: bool
         bound: bytes that no program gets below.
         proved: that bound is above the capacity.
         given: the plan was given, others were not tried.
+        beside: bytes that were measured beside the arena, and that nobody planned.
     """
+    least = layout.arena + beside
     words = ", ".join(live_words(layout.trace, layout.held))
     other = "change the plan" if given else "a longer search"
     error = InfeasibleError(
@@ -220,8 +223,9 @@ def over(layout: Layout, capacity: int, bound: int, *, proved: bool, given: bool
         where=f"largest in the smallest arena: {words}",
         expected=f"an arena of {capacity} bytes",
         got=f"{layout.arena} bytes; {layout.lower_bound} of it live at once"
+        + (f"; {beside} bytes measured beside it" if beside else "")
         + (f"; bound {bound} bytes" if bound else ""),
-        hint=f"allow an arena of at least {layout.arena} bytes" + ("" if proved else f", or {other}"),
+        hint=f"allow an arena of at least {least} bytes" + ("" if proved else f", or {other}"),
     )
-    error.lowest_peak_bytes, error.lower_bound_bytes = layout.arena, bound
+    error.lowest_peak_bytes, error.lower_bound_bytes = least, bound
     return error

@@ -5,6 +5,7 @@ from datetime import date
 
 from peakfold.errors import InfeasibleError
 from peakfold.pipeline import proof_cache, prove
+from peakfold.pipeline.arena import over
 from peakfold.pipeline.arena_attempts import try_in_arena
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.proof_cache import Times
@@ -120,8 +121,12 @@ def _corrected(run: Run, tried: Tried, plain: Program, bounds: Bounds) -> tuple[
 
 
 def _not_within(run: Run, tried: Tried) -> InfeasibleError:
-    figures = tried.figures
+    figures, layout = tried.figures, tried.program.layout
     peak = figures.peak_bytes or tried.program.peak
+    if layout is not None and tried.facts.budget is not None and peak > tried.facts.budget:
+        bound = max(tried.kept.lower_bound_bytes - tried.facts.resident, 0)
+        beside, given = peak - tried.program.peak, run.asked.plan is not None
+        return over(layout, tried.facts.arena_budget, bound, proved=False, given=given, beside=beside)
     ratio = _ratio(figures.cpu_seconds, tried.facts.eager.cpu_seconds)
     time = "" if ratio is None else f" at {ratio:.3f}x eager's time"
     error = InfeasibleError(
