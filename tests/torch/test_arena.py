@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import peakfold
 from peakfold.bridge.runtime import arena_native
-from peakfold.bridge.runtime.arena import Arena, Home, Memory, Recorder
+from peakfold.bridge.runtime.arena import Arena, Recorder
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError, UsageError
 from peakfold.ir.plan import Plan, Region
@@ -203,7 +203,7 @@ def test_threads_that_share_an_arena_wait_for_each_other(still):
     pairs = [both(still) for _ in range(2)]
     expected = [[float(plain(*mine.batch)) for _ in range(20)] for plain, _, mine, _ in pairs]
     nbytes = peakfold.share_arena(*(pair[1] for pair in pairs))
-    assert nbytes == still[2].passing
+    assert nbytes == still[2].arena == pairs[0][1].arena_bytes
     assert pairs[0][1].arena.memory is pairs[1][1].arena.memory
     found = [[], []]
 
@@ -228,6 +228,13 @@ def test_steps_without_an_arena_share_nothing(still):
         "  at: step 1 of 1\n"
         "  expected: steps that were made with memory='arena:SIZE'"
     )
+
+
+@pytest.mark.parametrize(("given", "at", "got"), [(("a",), "step 1 of 1", "'a'"), ((), "", "")])
+def test_what_is_no_step_shares_nothing(given, at, got):
+    with pytest.raises(UsageError) as caught:
+        peakfold.share_arena(*given)
+    assert (caught.value.where, caught.value.got) == (at, got)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -391,16 +398,6 @@ def test_memory_lives_as_long_as_a_tensor_in_it():
     del arena
     torch.ones(1 << 12)
     assert kept.tolist() == list(range(8))
-
-
-def test_blocks_of_a_home_are_shared_as_far_as_they_reach():
-    home = Home()
-    large, less, more = (lay_out(Trace((Request(size, 0, 1),), (), 2)) for size in (640, 64, 1280))
-    first, second, third = (home.arena(layout) for layout in (large, less, more))
-    assert first.memory is second.memory
-    assert third.memory is not first.memory
-    assert Memory(64).address % 64 == 0
-    assert home.arena(None) is None
 
 
 def split_program(name, parts):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from peakfold.bridge.runtime.arena import Home
+from peakfold.bridge.runtime.home import Home
 from peakfold.bridge.runtime.load import load as load_step
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import UsageError
@@ -220,14 +220,16 @@ def load(path: str | Path, model: torch.nn.Module, optimizer: torch.optim.Optimi
 def share_arena(*steps: Step) -> int:
     """Let several steps that run in turn have one arena on the device; return its bytes.
 
-    What passes within a step lies in the shared arena; the results of each step lie beside it. Steps in
-    several threads wait for each other.
+    It has room for what passes within any of the steps, and above that for the results of any of them: a
+    result of one that you still hold when the next one runs stays as it is, and the next one's gets a spare
+    place if it needs the same bytes. What a step holds for you (``arena_holds="all"``) stays its own; the
+    bytes of that count too. Steps in several threads wait for each other.
 
     Args:
         steps: made with ``memory="arena:.."``; none of them may be running.
 
     Raises:
-        UsageError: a step has no arena.
+        UsageError: a step has no arena, or is no step.
 
     Example:
         >>> def net(width):
@@ -236,20 +238,29 @@ def share_arena(*steps: Step) -> int:
         >>> x = torch.ones(4, 4)
         >>> steps = [optimize_inference(net(width), (x,), "arena:1MiB", time_budget=1) for width in (4, 64)]
         >>> share_arena(*steps)
-        1024
+        1088
     """
-    without = next((at for at, step in enumerate(steps) if step.arena is None), None)
-    if without is not None or not steps:
-        raise UsageError(
-            stage="arena",
-            what="a step has no arena to share",
-            where="" if without is None else f"step {without + 1} of {len(steps)}",
-            expected="steps that were made with memory='arena:SIZE'",
-        )
-    home = Home(max(step.arena.layout.passing for step in steps if step.arena is not None))
+    if not steps:
+        raise _cannot_share("there is no step to share an arena")
+    for at, step in enumerate(steps, 1):
+        if not isinstance(step, Step):
+            raise _cannot_share("what is to share an arena is no step", at, len(steps), repr(step))
+        if step.arena is None:
+            raise _cannot_share("a step has no arena to share", at, len(steps))
+    home = Home(shared=True)
     for step in steps:
         step.move_to(home)
-    return home.shared
+    return home.nbytes
+
+
+def _cannot_share(what: str, at: int = 0, count: int = 0, got: str = "") -> UsageError:
+    return UsageError(
+        stage="arena",
+        what=what,
+        where=f"step {at} of {count}" if at else "",
+        expected="steps that were made with memory='arena:SIZE'",
+        got=got,
+    )
 
 
 def _checked(outcome: Outcome) -> Step:

@@ -1,8 +1,9 @@
 """Optimize one task: capture, cost, search, emit, and prove, until what was asked for holds."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.compiled import Compiled, compiled
@@ -39,12 +40,26 @@ from peakfold.report.progress import Progress, silent
 ONE_AT_A_TIME = threading.RLock()
 
 
+Serve = Callable[[object], Compiled | None]
+
+
+def _serves_none(_: object) -> Compiled | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """What an optimization comes to: the step (None on a simulated device) and its report."""
+    """What an optimization comes to.
+
+    Attributes:
+        step: None on a simulated device.
+        report: what is known about it.
+        serve: makes a program for a smaller batch in the arena of this one; None where it cannot be.
+    """
 
     step: Step | None
     report: Report
+    serve: Serve = _serves_none
 
     def require_equal(self) -> None:
         """Raise unless the program was found equal, or was not checked.
@@ -272,13 +287,15 @@ def _outcome(run: Run, tried: Tried) -> Outcome:
     )
     if not run.runnable:
         return Outcome(None, report)
-    return Outcome(_step(run, tried.program, report), report)
+    serve = partial(_served_below, run, tried.program)
+    return Outcome(_step(run, tried.program, report, serve), report, serve)
 
 
-def _served_below(run: Run, program: Program, task: Task) -> Compiled | None:
+def _served_below(run: Run, program: Program, batch: object) -> Compiled | None:
     """Return the same plan for a smaller shape in the same arena, unsearched; None where it cannot be."""
     if program.layout is None or not program.in_arena:
         return None
+    task = run.task.with_batch(batch)
     try:
         captured = task.capture()
     except PlanError:
@@ -294,7 +311,7 @@ def _served_below(run: Run, program: Program, task: Task) -> Compiled | None:
     return compiled(*parts, inference=task.loss_fn is None, layout=found.layout)
 
 
-def _step(run: Run, program: Program, report: Report) -> Step:
+def _step(run: Run, program: Program, report: Report, serve: Serve) -> Step:
     task = run.task
     inference = task.loss_fn is None
     first = compiled(
@@ -309,14 +326,20 @@ def _step(run: Run, program: Program, report: Report) -> Step:
         layout=program.layout if program.in_arena else None,
     )
 
-    def recapture(batch: object) -> object:
-        below = _served_below(run, program, task.with_batch(batch))
+    served = [serve]
+    budget = run.asked.memory
+    if report.arena is not None and budget is not None:
+        budget = replace(budget, nbytes=report.arena.budget_bytes, share=None, fit=False)
+
+    def recapture(batch: object) -> Compiled:
+        below = next((made for one in served if (made := one(batch)) is not None), None)
         if below is not None:
             return below
-        asked = replace(run.asked, verify=False, plan=None)
+        asked = replace(run.asked, verify=False, plan=None, memory=budget)
         plain = replace(task, rewriter=None, rounds=False)
         again = optimize(plain.with_batch(batch), asked)
         assert again.step is not None
+        served.insert(0, again.serve)
         return again.step.compiled
 
-    return Step(task.subject, first, recapture)  # type: ignore[arg-type]
+    return Step(task.subject, first, recapture)

@@ -56,6 +56,7 @@ struct Memory {
   std::vector<std::pair<size_t, size_t>> live;  // (start, end), sorted
   bool released = false;
   char* begin = nullptr;
+  std::vector<Memory*> spares;  // for blocks that outlive a step and whose place is taken; by size
 
   char* start() const { return begin; }
 
@@ -66,6 +67,11 @@ struct Memory {
     if (next != live.begin() && std::prev(next)->second > first) return false;
     live.insert(next, {first, last});
     return true;
+  }
+
+  bool unused() {
+    Guard lock(mutex);
+    return live.empty();
   }
 };
 
@@ -111,6 +117,8 @@ void destroy(Memory* memory) {
 
 // Give a block up: at once, or with the last tensor in it.
 void release(Memory* memory) {
+  for (Memory* spare : memory->spares) release(spare);
+  memory->spares.clear();
   bool unused;
   {
     Guard lock(memory->mutex);
@@ -151,7 +159,6 @@ std::unordered_map<void*, Recorded> recorded;
 struct Entry {
   size_t size, offset;
   bool outlives;
-  std::vector<Memory*> spares;
 };
 
 struct Stats {
@@ -167,8 +174,6 @@ struct Plan {
   std::vector<Entry> entries;
   std::vector<Slot> beside;  // for other threads, in the arena
   Memory* arena = nullptr;
-  Memory* kept = nullptr;  // where blocks that outlive the step lie
-  int64_t kept_start = 0;  // where those would begin in the arena, if they lie elsewhere
   size_t cursor = 0;
   bool lost = false;  // the last request had no match
   bool poison = false;
@@ -278,12 +283,20 @@ c10::DataPtr ordinary(Plan& plan, size_t size) {
   return base->allocate(size);
 }
 
-// A block that outlives the step and whose place is still taken: one more place for it.
-c10::DataPtr spare(Plan& plan, Entry& entry, size_t size) {
-  for (Memory* memory : entry.spares)
+// A block that outlives the step and whose place is still taken: the smallest spare that is large enough, or a
+// new one, instead of the largest that is unused.
+c10::DataPtr spare(Plan& plan, size_t size) {
+  std::vector<Memory*>& spares = plan.arena->spares;
+  for (Memory* memory : spares)
     if (memory->take(0, size)) return wrapped(memory->start());
-  Memory* memory = new_memory(entry.size);
-  entry.spares.push_back(memory);
+  auto small = std::find_if(spares.rbegin(), spares.rend(), [](Memory* memory) { return memory->unused(); });
+  if (small != spares.rend()) {
+    release(*small);
+    spares.erase(std::prev(small.base()));
+  }
+  Memory* memory = new_memory(size);
+  auto larger = std::find_if(spares.begin(), spares.end(), [=](Memory* other) { return other->size > size; });
+  spares.insert(larger, memory);
   ++plan.stats.spares;
   memory->take(0, size);
   return wrapped(memory->start());
@@ -296,13 +309,12 @@ c10::DataPtr serve(Plan& plan, size_t size) {
   if (plan.lost) return ordinary(plan, size);
   plan.cursor = static_cast<size_t>(found) + 1;
   Entry& entry = plan.entries[static_cast<size_t>(found)];
-  Memory* memory = entry.outlives ? plan.kept : plan.arena;
-  bool taken = memory->take(entry.offset, entry.offset + size);
+  bool taken = plan.arena->take(entry.offset, entry.offset + size);
   if (!taken && !entry.outlives) return ordinary(plan, size);
   ++plan.stats.served;
   int64_t end = static_cast<int64_t>((entry.offset + size + kLine - 1) / kLine * kLine);
-  plan.stats.high_water = std::max(plan.stats.high_water, entry.outlives ? end + plan.kept_start : end);
-  return taken ? wrapped(memory->start() + entry.offset) : spare(plan, entry, size);
+  plan.stats.high_water = std::max(plan.stats.high_water, end);
+  return taken ? wrapped(plan.arena->start() + entry.offset) : spare(plan, size);
 }
 
 c10::DataPtr beside(Recorder* recorder, size_t size) {
@@ -359,15 +371,12 @@ void* arena_memory(int64_t size) { return new_memory(static_cast<size_t>(size));
 void* arena_memory_start(void* memory) { return static_cast<Memory*>(memory)->start(); }
 void arena_memory_release(void* memory) { release(static_cast<Memory*>(memory)); }
 
-void* arena_plan(void* arena, void* kept, int64_t count, const int64_t* sizes, const int64_t* offsets,
-                 const int8_t* outlives, int64_t kept_start) {
+void* arena_plan(void* arena, int64_t count, const int64_t* sizes, const int64_t* offsets, const int8_t* outlives) {
   auto* plan = new Plan;
   plan->arena = static_cast<Memory*>(arena);
-  plan->kept = static_cast<Memory*>(kept);
-  plan->kept_start = kept_start;
   for (int64_t i = 0; i < count; ++i)
     plan->entries.push_back(
-        {static_cast<size_t>(sizes[i]), static_cast<size_t>(offsets[i]), outlives[i] != 0, {}});
+        {static_cast<size_t>(sizes[i]), static_cast<size_t>(offsets[i]), outlives[i] != 0});
   return plan;
 }
 
@@ -377,10 +386,7 @@ void arena_plan_beside(void* handle, int64_t size, int64_t offset) {
 }
 
 void arena_plan_release(void* handle) {
-  auto* plan = static_cast<Plan*>(handle);
-  for (Entry& entry : plan->entries)
-    for (Memory* memory : entry.spares) release(memory);
-  delete plan;
+  delete static_cast<Plan*>(handle);
 }
 
 // Begin a step on this thread. With poison, bytes are filled with NaN when they die, and all dead ones now.

@@ -6,7 +6,6 @@ are served from it; see arena.cpp for how they are matched.
 
 import ctypes
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 import torch
 
 from peakfold.bridge.runtime.arena_native import Native, native
-from peakfold.errors import UsageError
 from peakfold.plan.memory.layout import Held, Layout
 from peakfold.plan.memory.ways import FIRST, OVER, SECOND, Choices, turn
 
@@ -84,52 +82,21 @@ class Arena:
         memory: the bytes.
         use: what the last step asked for.
         poison: fill bytes with NaN when what was in them dies.
-        kept: the bytes of what outlives a step.
-        kept_start: where these begin in the layout.
 
     Raises:
         UsageError: the allocator cannot be compiled.
     """
 
-    def __init__(self, layout: Layout, memory: Memory | None = None, *, holds: bool = True) -> None:
-        """Take the bytes, or a block of others that steps use in turn; results then lie outside it.
-
-        Without ``holds`` there is no room for what the layout holds: another arena has it.
-        """
-        size = layout.arena if holds else layout.own
+    def __init__(self, layout: Layout, memory: Memory | None = None, lift: int = 0) -> None:
+        """Take the bytes, or those of a larger block, in which results lie higher by ``lift`` bytes."""
         self.layout = layout
-        self.memory = memory or Memory(size)
+        self.memory = memory or Memory(layout.arena)
         self.use = Use()
         self.poison = False
-        self.kept = self.memory if memory is None else Memory(size - layout.passing)
-        self.kept_start = 0 if memory is None else layout.passing
         library = native()
-        self._handle = _plan(library, layout, self.memory, self.kept, self.kept_start)
+        self._handle = _plan(library, layout, self.memory, lift)
         self._finalizer = weakref.finalize(self, library.plan_release, self._handle)
         self._finalizer.atexit = False
-        ways = layout.trace.ways
-        self._turns = {} if ways is None else {fork: after for fork, *after in ways.turns}
-
-    def holds(self, fork: int, value: object) -> bool:
-        """Say which side of a branch runs: its requests come next."""
-        return self.goes_on(fork, value)
-
-    def goes_on(self, fork: int, value: object) -> bool:
-        """Say whether there is another pass of a loop: its requests come next."""
-        first, second, _ = self._turns[fork]
-        way = bool(value)
-        native().turn(first if way else second)
-        return way
-
-    def over(self, fork: int) -> None:
-        """Say that a branch or loop is over."""
-        *_, after = self._turns[fork]
-        native().turn(after)
-
-    @property
-    def memories(self) -> tuple[Memory, ...]:
-        """The blocks that it has."""
-        return (self.memory, self.kept)
 
     def run(self, step: Callable[[], Results]) -> Results:
         """Run a step with its allocations in the arena."""
@@ -155,27 +122,45 @@ class Arena:
         return tuple(_words(self.layout, pairs[2 * i], pairs[2 * i + 1]) for i in range(count))
 
 
-class Places:
-    """Places of an arena for tensors of the caller, each as bytes that nothing else gets while they live."""
+class Ways:
+    """Which way a program goes, told by it while it runs in an arena."""
 
-    def __init__(self, arena: Arena, held: Sequence[Held]) -> None:
-        self._arena, self._held = arena, held
+    def __init__(self, layout: Layout) -> None:
+        ways = layout.trace.ways
+        self._turns = {} if ways is None else {fork: after for fork, *after in ways.turns}
 
-    def tensors(self) -> list[torch.Tensor]:
-        """Return the bytes of each place."""
-        if not self._held:
-            return []
-        library, memory, count = native(), self._arena.kept, len(self._held)
-        sizes = (ctypes.c_int64 * count)(*(one.size for one in self._held))
-        offsets = (ctypes.c_int64 * count)(*(one.offset - self._arena.kept_start for one in self._held))
-        plan = library.plan(memory.handle, memory.handle, count, sizes, offsets, (ctypes.c_int8 * count)(), 0)
-        stats = (ctypes.c_int64 * NUMBERS)()
-        library.begin(plan, 0)
-        try:
-            return [torch.empty(one.size, dtype=torch.uint8) for one in self._held]
-        finally:
-            library.end(stats)
-            library.plan_release(plan)
+    def holds(self, fork: int, value: object) -> bool:
+        """Say which side of a branch runs: its requests come next."""
+        return self.goes_on(fork, value)
+
+    def goes_on(self, fork: int, value: object) -> bool:
+        """Say whether there is another pass of a loop: its requests come next."""
+        first, second, _ = self._turns[fork]
+        way = bool(value)
+        native().turn(first if way else second)
+        return way
+
+    def over(self, fork: int) -> None:
+        """Say that a branch or loop is over."""
+        *_, after = self._turns[fork]
+        native().turn(after)
+
+
+def places(memory: Memory, held: Sequence[Held]) -> list[torch.Tensor]:
+    """Return the bytes of places for tensors of the caller, which nothing else gets while they live."""
+    if not held:
+        return []
+    library, count = native(), len(held)
+    sizes = (ctypes.c_int64 * count)(*(one.size for one in held))
+    offsets = (ctypes.c_int64 * count)(*(one.offset for one in held))
+    plan = library.plan(memory.handle, count, sizes, offsets, (ctypes.c_int8 * count)())
+    stats = (ctypes.c_int64 * NUMBERS)()
+    library.begin(plan, 0)
+    try:
+        return [torch.empty(one.size, dtype=torch.uint8) for one in held]
+    finally:
+        library.end(stats)
+        library.plan_release(plan)
 
 
 class Recorder:
@@ -226,57 +211,6 @@ class Recorder:
             self.events = list(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-class Home:
-    """Where programs that run in turn have their arena: the first one's bytes, as far as they reach.
-
-    Attributes:
-        fault: why there is no arena; empty where there is one.
-    """
-
-    def __init__(self, passing: int = 0) -> None:
-        """Take bytes for the largest of some programs, or none before the first one is known."""
-        self.fault = ""
-        self._shared = passing
-        self._memory = Memory(passing) if passing else None
-        self._arenas: list[weakref.ref[Arena]] = []
-
-    @property
-    def shared(self) -> int:
-        """Bytes that programs use in turn."""
-        return self._shared
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arenas here, each block counted once."""
-        arenas = [arena for ref in self._arenas if (arena := ref()) is not None]
-        blocks = {id(memory): memory.size for arena in arenas for memory in arena.memories}
-        return sum(blocks.values())
-
-    def arena(self, layout: Layout | None, *, holds: bool = True) -> "Arena | None":
-        """Return an arena for a layout; None where there is no layout or it cannot be had, which is told.
-
-        Without ``holds`` there is no room in it for what the layout holds.
-        """
-        if layout is None:
-            return None
-        try:
-            arena = self._made(layout, holds)
-        except UsageError as error:
-            if not self.fault:
-                warnings.warn(f"the step runs without its arena: {error}", RuntimeWarning, stacklevel=2)
-            self.fault = str(error)
-            return None
-        self._arenas.append(weakref.ref(arena))
-        return arena
-
-    def _made(self, layout: Layout, holds: bool) -> "Arena":
-        if self._memory is not None and layout.passing <= self._shared:
-            return Arena(layout, self._memory, holds=holds)
-        arena = Arena(layout, holds=holds)
-        self._memory, self._shared = arena.memory, layout.passing
-        return arena
-
-
 def _beside(library: Native, recording: int) -> Iterator[int]:
     """Yield a size for each block that other threads may have at once: as they had, or one a thread."""
     rows = (ctypes.c_int64 * (3 * SIZES))()
@@ -285,18 +219,18 @@ def _beside(library: Native, recording: int) -> Iterator[int]:
         yield from [size] * min(count, max(most, torch.get_num_threads()))
 
 
-def _plan(library: Native, layout: Layout, memory: Memory, kept: Memory, start: int) -> int:
+def _plan(library: Native, layout: Layout, memory: Memory, lift: int) -> int:
     calls = layout.trace.calls
     requests = [layout.trace.requests[i] for i in calls]
     count = len(requests)
     sizes = (ctypes.c_int64 * count)(*(request.size for request in requests))
     outlives = (ctypes.c_int8 * count)(*(request.dies is None for request in requests))
-    places = (
-        offset - start if request.dies is None else offset
+    places_ = (
+        offset + lift if request.dies is None else offset
         for offset, request in zip((layout.offsets[i] for i in calls), requests, strict=True)
     )
-    offsets = (ctypes.c_int64 * count)(*places)
-    plan = int(library.plan(memory.handle, kept.handle, count, sizes, offsets, outlives, start))
+    offsets = (ctypes.c_int64 * count)(*places_)
+    plan = int(library.plan(memory.handle, count, sizes, offsets, outlives))
     for size, place in zip(layout.trace.beside, layout.beside, strict=True):
         library.plan_beside(plan, size, place)
     return plan

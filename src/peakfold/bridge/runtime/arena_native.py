@@ -33,9 +33,7 @@ class Native:
         self.memory = _function(library.arena_memory, handle, integer)
         self.memory_start = _function(library.arena_memory_start, handle, handle)
         self.memory_release = _function(library.arena_memory_release, None, handle)
-        self.plan = _function(
-            library.arena_plan, handle, handle, handle, integer, numbers, numbers, flags, integer
-        )
+        self.plan = _function(library.arena_plan, handle, handle, integer, numbers, numbers, flags)
         self.plan_beside = _function(library.arena_plan_beside, None, handle, integer, integer)
         self.plan_release = _function(library.arena_plan_release, None, handle)
         self.begin = _function(library.arena_begin, None, handle, ctypes.c_int)

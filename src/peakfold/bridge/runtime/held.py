@@ -4,15 +4,15 @@ A tensor of the model or the optimizer stays the same object; its bytes move. Th
 place unless it lies there already, as what `Step.place` returns does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from peakfold.bridge.capture.binding import BatchLeaf, Binding
-from peakfold.bridge.runtime.arena import Arena, Places
+from peakfold.bridge.runtime.arena import Memory, places
 from peakfold.ir.graph import Graph
-from peakfold.plan.memory.layout import Held, Layout
+from peakfold.plan.memory.layout import Held
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,9 @@ class Holder:
         self.nbytes = 0
         self._raw: dict[str, torch.Tensor] = {}
 
-    def lacks(self, layout: Layout) -> bool:
-        """Whether a layout holds what has no place yet, or too small a one."""
-        return bool(self._wanted(layout))
-
-    def take(self, layout: Layout, arena: Arena) -> None:
-        """Take the places of a layout that are not yet taken, or too small."""
-        wanted = self._wanted(layout)
-        blocks = Places(arena, wanted).tensors()
-        self._raw |= dict(zip((one.name for one in wanted), blocks, strict=True))
+    def take(self, memory: Memory, held: Sequence[Held]) -> None:
+        """Take places in a block, instead of those before."""
+        self._raw = dict(zip((one.name for one in held), places(memory, held), strict=True))
 
     def bring(
         self, graph: Graph, binding: Binding, tensors: Mapping[str, torch.Tensor]
@@ -81,12 +75,6 @@ class Holder:
     def holds(self, name: str) -> bool:
         """Whether an input has a place."""
         return name in self._raw
-
-    def _wanted(self, layout: Layout) -> list[Held]:
-        return [one for one in layout.held if self._room(one.name) < one.size]
-
-    def _room(self, name: str) -> int:
-        return self._raw[name].nbytes if name in self._raw else -1
 
 
 def extent(tensor: torch.Tensor) -> int:

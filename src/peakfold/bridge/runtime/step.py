@@ -11,10 +11,11 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments, flatten
 from peakfold.bridge.capture.binding import BatchLeaf, GradientOf, Verbatim
-from peakfold.bridge.runtime.arena import Arena, Home, Recorder, Results
+from peakfold.bridge.runtime.arena import Arena, Recorder, Results, Ways
 from peakfold.bridge.runtime.bind import Binder, Subject
 from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.bridge.runtime.held import Copies, Holder
+from peakfold.bridge.runtime.home import Home
 from peakfold.bridge.runtime.lent import as_tensors
 from peakfold.bridge.runtime.offload import HostError
 from peakfold.bridge.runtime.save import save
@@ -55,7 +56,8 @@ class Step:
         self._recapture = recapture
         self._home = Home()
         self._holder = Holder()
-        self._programs = [_Program(first, subject, self._home, self._holder, recorder)]
+        self._programs: list[_Program] = []
+        self._admit(_Program(first, subject, self._home, self._holder, recorder))
         self._by_keyword = _takes_keywords(first.binding.batch)
         self._lock = threading.Lock()
 
@@ -86,7 +88,7 @@ class Step:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of the arenas of this step."""
+        """Bytes of the arena of this step, and of all steps that share it."""
         return self._home.nbytes
 
     @property
@@ -96,9 +98,11 @@ class Step:
 
     def move_to(self, home: Home) -> None:
         """Have the arena of every program of this step elsewhere from now on; no step may be running."""
+        programs, self._programs = self._programs, []
         self._home, self._holder = home, Holder()
-        for program in self._programs:
+        for program in reversed(programs):
             program.move_to(home, self._holder)
+            self._admit(program)
 
     def place(self, *args: object, **kwargs: object) -> object:
         """Copy a batch to where the arena has room for it; return it as tensors there.
@@ -174,8 +178,13 @@ class Step:
                 hint="call optimize_step again",
             )
         made = self._recapture(batch)
-        self._programs.insert(0, _Program(made, self._subject, self._home, self._holder))
+        self._admit(_Program(made, self._subject, self._home, self._holder))
         return self._programs[0]
+
+    def _admit(self, program: "_Program") -> None:
+        """Have room for a program, and put it in front."""
+        gone = self._home.admit(program, program.compiled.layout, self._holder)
+        self._programs = [program, *(one for one in self._programs if one not in gone)]
 
     def _move_to_front(self, program: "_Program") -> None:
         if self._programs[0] is not program:
@@ -200,6 +209,8 @@ class _Program:
         self._recorder = recorder
         if recorder is not None:
             tell(self._function, recorder)
+        elif compiled.layout is not None:
+            tell(self._function, Ways(compiled.layout))
         self._subject = subject
         self._host_error = host_error(self._function)
         self._binder = Binder(compiled, subject)
@@ -208,14 +219,14 @@ class _Program:
         read = (source.name for source in compiled.binding.sources if isinstance(source, GradientOf))
         self._cleared = [name for name in read if name in updated]
 
+    @property
+    def arena(self) -> Arena | None:
+        """The arena in which it has its allocations; None for torch's allocator."""
+        return self._home.arena(self)
+
     def move_to(self, home: Home, holder: Holder) -> None:
         """Have the arena elsewhere from now on."""
-        layout = self.compiled.layout
-        self.arena = home.arena(layout, holds=layout is not None and holder.lacks(layout))
-        self._holder = holder
-        if self.arena is not None:
-            holder.take(self.arena.layout, self.arena)
-            tell(self._function, self.arena)
+        self._home, self._holder = home, holder
 
     def placed(self, leaves: list[object]) -> list[object]:
         """Return the leaves of a batch, copied to their places in the arena where they have one."""
@@ -244,10 +255,10 @@ class _Program:
         leaves = list(flatten(batch).leaves)
         tensors, scalars = self._binder.fetch(leaves)
         tensors, brought = self._holder.bring(self.compiled.graph, binding, tensors)
-        fault = None
+        fault, arena = None, self.arena
         try:
             with _no_autocast():
-                results = self._called(tensors, scalars)
+                results = self._called(arena, tensors, scalars)
         except self._host_error as error:
             if error.results is None:
                 self._binder.undo()
@@ -259,9 +270,9 @@ class _Program:
                 raise
             raise _not_run(error) from error
         self._has_run = True
-        if self.arena is not None:
+        if arena is not None:
             made = copies + brought
-            self.arena.use = replace(self.arena.use, copies=made.tensors, copied_bytes=made.nbytes)
+            arena.use = replace(arena.use, copies=made.tensors, copied_bytes=made.nbytes)
         self._binder.take_back()
         self._leave_gradients(results, leaves)
         if fault is not None:
@@ -273,11 +284,13 @@ class _Program:
         ]
         return results, pytree.tree_unflatten(picked, binding.outputs)
 
-    def _called(self, tensors: Mapping[str, torch.Tensor], scalars: Mapping[str, float]) -> Results:
+    def _called(
+        self, arena: Arena | None, tensors: Mapping[str, torch.Tensor], scalars: Mapping[str, float]
+    ) -> Results:
         if self._recorder is not None:
             return self._recorder.run(lambda mark: self._function(tensors, scalars, mark))  # type: ignore[call-arg]
-        if self.arena is not None:
-            return self.arena.run(lambda: self._function(tensors, scalars))
+        if arena is not None:
+            return arena.run(lambda: self._function(tensors, scalars))
         return self._function(tensors, scalars)
 
     def _leave_gradients(self, results: tuple[torch.Tensor, ...], leaves: list[object]) -> None:
