@@ -142,8 +142,7 @@ def observe(
 ) -> Observed:
     """Run some steps on a copy of a target and return what they leave; torch's random stream is untouched.
 
-    Without an optimizer each step begins with the gradients that the first one began with, where that is
-    none; what is left is their sum.
+    Without an optimizer, gradients that the first step begins without begin anew in each; their sum is left.
 
     Args:
         target: what is trained.
@@ -239,7 +238,9 @@ def _lent(target: Target) -> tuple[torch.Tensor, ...]:
 
 
 def _resident(target: Target, others: tuple[torch.Tensor, ...]) -> int:
-    held = (*others, *_scaler_tensors(target.scaler))
+    scaler = target.scaler
+    scales = () if scaler is None else (scaler._scale, scaler._growth_tracker)
+    held = (*others, *(tensor for tensor in scales if tensor is not None))
     return resident_bytes(target.model, target.optimizer, target.batch, held)
 
 
@@ -267,11 +268,6 @@ def judge(
         difference.worst,
         original.steps,
     )
-
-
-def _scaler_tensors(scaler: torch.amp.GradScaler | None) -> list[torch.Tensor]:
-    held = () if scaler is None else (scaler._scale, scaler._growth_tracker)
-    return [tensor for tensor in held if tensor is not None]
 
 
 def _eager(target: Target) -> _Runner:
@@ -340,15 +336,12 @@ def _leaves(batch: object) -> list[tuple[str, torch.Tensor]]:
     return [(name, leaf) for name, leaf in named if isinstance(leaf, torch.Tensor)]
 
 
-def _owned(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
 def _state(target: Target, named: Mapping[str, torch.nn.Parameter]) -> Iterator[Result]:
     if target.optimizer is None:
         return
     names = {id(parameter): name for name, parameter in named.items()}
-    for i, parameter in enumerate(_owned(target.optimizer)):
+    owned = (parameter for group in target.optimizer.param_groups for parameter in group["params"])
+    for i, parameter in enumerate(owned):
         name = names.get(id(parameter), f"parameter {i}")
         for key, entry in target.optimizer.state.get(parameter, {}).items():
             if isinstance(entry, torch.Tensor | int | float):
