@@ -1,16 +1,20 @@
 """One tiny workload with everything that the benchmark does."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from peakfold.bench import peers, runner
+from peakfold.bench import peers, planned, runner
 from peakfold.bench.best import best_at
 from peakfold.bench.observe import is_equal, observe
+from peakfold.bench.planned import Plans
 from peakfold.bench.rows import PEAKFOLD, Results
 from peakfold.bench.settings import Settings
 from peakfold.bench.workload import run_workload
+from peakfold.errors import InfeasibleError
+from peakfold.pipeline.arena import laid_out
 from peakfold.pipeline.task import Task
 from peakfold.workloads import build
 from peakfold.workloads.target import Target
@@ -103,6 +107,54 @@ def test_a_peer_that_fails_is_a_row_with_its_message(tmp_path, monkeypatch):
     assert list(found) == ["eager", "accumulate-2", "peakfold none"]
     assert found["accumulate-2"].error == "RuntimeError: of all things"
     assert found["peakfold none"].latency_ratio > 0
+
+
+def test_programs_run_in_arenas_that_count_whole():
+    asked = Settings(
+        size="tiny",
+        peers=("checkpoint-1",),
+        memory=("60%",),
+        latency=(),
+        matched=False,
+        time_budget=0.2,
+        repeats=1,
+        arena=True,
+    )
+    found = {}
+    run_workload("bert", asked, lambda *words: None, lambda row: found.update({row.name: row}))
+    ran = {name: row for name, row in found.items() if not row.error}
+    assert {name: row.allocator for name, row in ran.items() if row.variant != PEAKFOLD} == {
+        "eager": "torch",
+        "checkpoint-1": "torch",
+    }
+    mine = [row for row in ran.values() if row.variant == PEAKFOLD]
+    assert {row.allocator for row in mine} == {"arena"}
+    assert all(row.peak_bytes == row.predicted_peak_bytes for row in mine)
+    assert all(row.equal and row.max_error == 0 for row in mine)
+    assert all(row.latency_ratio for row in mine)
+    assert ran["peakfold memory 60%"].memory_ratio <= 0.6
+
+
+def test_a_budget_is_for_all_of_the_arena(monkeypatch):
+    """Live bytes within it are not enough: a search with fewer of them follows."""
+    plans = Plans(Task.of(build("bert", "tiny")), Settings(time_budget=0.2, arena=True), lambda *words: None)
+    asked = []
+
+    def larger(task, program, capacity, *, run, seed):
+        found = laid_out(task, program, capacity, run=run, seed=seed)
+        layout = replace(found.layout, arena=found.layout.arena + 5000)
+        asked.append((capacity, found.timeline.peak))
+        return replace(found, layout=layout)
+
+    monkeypatch.setattr(planned, "laid_out", larger)
+    budget = int(0.8 * plans.plain.timeline.peak)
+    (one,) = plans.within_bytes("memory 80%", budget)
+    assert one.program.peak <= budget
+    assert one.program.timeline.peak <= budget - 5000
+    assert {capacity for capacity, _ in asked} == {budget - plans.plain.timeline.resident}
+    monkeypatch.setattr(planned, "ATTEMPTS", 1)
+    with pytest.raises(InfeasibleError, match="no plan was found whose arena is within the budget"):
+        plans.within_bytes("memory", one.program.timeline.peak)
 
 
 def test_what_differs_is_seen():

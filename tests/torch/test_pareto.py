@@ -6,8 +6,10 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
+from peakfold.bridge.runtime import arena_native
 from peakfold.cli.failures import guarded
 from peakfold.cli.main import app
+from peakfold.pipeline import pareto as fronts
 
 
 def test_the_front_of_a_small_step(tmp_path):
@@ -57,6 +59,70 @@ def test_points_are_not_measured_where_nothing_can_be_run(function, device, tmp_
     err = capsys.readouterr().err
     assert "options: points of the front cannot be measured where nothing can be run" in err
     assert "next: leave --measure out: every point is predicted" in err
+
+
+def test_points_run_in_arenas_that_count_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(fronts, "MEASURED", 3)
+    out = tmp_path / "front.json"
+    options = [
+        "--size",
+        "tiny",
+        "--no-fission",
+        "--iterations",
+        "50",
+        "--measure",
+        "--arena",
+        "--json",
+        str(out),
+    ]
+    result = CliRunner().invoke(app, ["pareto", "bert", *options])
+    assert result.exit_code == 0, result.output
+    front = json.loads(out.read_text())
+    assert front["allocator"] == "arena"
+    run = [point for point in front["points"] if point["equal"] is not None]
+    assert run
+    assert all(point["equal"] for point in run)
+    assert all(1 <= p["measured_memory_ratio"] / p["memory_ratio"] < 1.01 for p in run)
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "hint"),
+    [
+        (["--arena"], "points of the front cannot run in arenas", "add --measure, or leave --arena out"),
+        (
+            ["--arena", "--measure"],
+            "programs cannot run in an arena: there is no C++ compiler",
+            "install g++ or clang++, or set CXX; or leave --arena out",
+        ),
+    ],
+)
+def test_arenas_that_cannot_be_are_refused(options, what, hint, tmp_path, no_compiler, capsys):
+    (tmp_path / "train.py").write_text(TARGET)
+    assert guarded(app, ["pareto", f"{tmp_path}/train.py:make", *options]) == 2
+    err = capsys.readouterr().err
+    assert f"options: {what}" in err
+    assert f"next: {hint}" in err
+
+
+def test_a_benchmark_in_arenas_needs_their_allocator(no_compiler, capsys):
+    assert guarded(app, ["bench", "--workloads", "bert", "--size", "tiny", "--arena"]) == 2
+    err = capsys.readouterr().err
+    assert "options: programs cannot run in an arena: there is no C++ compiler" in err
+    assert "next: install g++ or clang++, or set CXX; or leave --arena out" in err
+
+
+def test_a_figure_that_is_predicted_has_no_arenas(capsys):
+    assert guarded(app, ["bench", "--figure", "9", "--arena"]) == 2
+    assert "options: a figure of the paper is predicted: nothing runs in an arena" in capsys.readouterr().err
+
+
+@pytest.fixture
+def no_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
+    arena_native.native.cache_clear()
+    yield
+    arena_native.native.cache_clear()
 
 
 def test_what_is_wrong_with_the_cache_is_said(tmp_path, monkeypatch, capsys):

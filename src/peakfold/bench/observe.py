@@ -40,7 +40,7 @@ class Observed:
 
 
 def observe(
-    make: Make, task: Task, seed: int = 0, original: Observed | None = None
+    make: Make, task: Task, seed: int = 0, original: Observed | None = None, arena: int = 0
 ) -> tuple[Observed, Difference]:
     """Run a variant on copies of a task, and compare it with the original (with itself where None).
 
@@ -49,6 +49,7 @@ def observe(
         task: is not touched.
         seed: of the random stream.
         original: eager, observed with the same seed.
+        arena: bytes that it holds from before its first step on, beside what the task holds.
     """
     with torch.random.fork_rng():
         mine = task.clone()
@@ -58,7 +59,7 @@ def observe(
         left = [*losses, *_left(mine)]
         difference = compare(left if original is None else original.left, left)
         kept = [Result(r.name, r.role, r.tensor.detach().clone()) for r in left] if original is None else ()
-        measured = peak_bytes(call, warmup=0, resident=mine.resident, device=task.device)
+        measured = peak_bytes(call, warmup=0, resident=lambda: mine.resident() + arena, device=task.device)
     return Observed(call, measured.peak_bytes, kept), difference
 
 

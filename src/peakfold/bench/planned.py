@@ -11,6 +11,7 @@ from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.options import from_environment
+from peakfold.pipeline.arena import laid_out, over
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.quicker import quickest
 from peakfold.pipeline.task import Task
@@ -21,6 +22,8 @@ SPARES = (0.99, 0.98, 0.95)
 """Beside the plan for a time limit, one for each of these parts of it runs: prediction is not exact."""
 CLOSE = (0.995, 0.985)
 """The same within eager's own time, where the program without recomputation has little to spare."""
+ATTEMPTS = 4
+"""Searches for an arena within a budget, each with fewer live bytes than the one before."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Plans:
 
     def __init__(self, task: Task, settings: Settings, progress: Progress) -> None:
         self.correction = 1.0
+        self._task = task
         self._settings = settings
         self._progress = progress
         progress("capture", 0.0)
@@ -71,8 +75,13 @@ class Plans:
     def _profiled(self, done: int, total: int) -> None:
         self._progress("profile", done / max(total, 1), f"{done} of {total} operators")
 
-    def _program(self, plan: Plan) -> Program:
-        return emit_plan(self.captured, plan, self.costs)
+    def _program(self, plan: Plan, budget: int | None = None) -> Program:
+        """Return the program of a plan; in its arena where it is to run there."""
+        program = emit_plan(self.captured, plan, self.costs)
+        if not self._settings.arena:
+            return program
+        capacity = None if budget is None else budget - program.timeline.resident
+        return laid_out(self._task, program, capacity, run=True, seed=self._settings.seed)
 
     def ratio(self, program: Program) -> float:
         """Return the predicted time over that of the program without recomputation."""
@@ -83,13 +92,23 @@ class Plans:
         return program.timeline.seconds / self._eager_seconds
 
     def within_bytes(self, constraint: str, budget: int) -> Sequence[Planned]:
-        """Return the fastest program within a budget.
+        """Return the fastest program within a budget; an arena counts whole there.
 
         Raises:
             InfeasibleError: there is none.
         """
-        found = self._search(constraint, memory=budget)
-        return (self._planned(constraint, found, found.plan),)
+        memory = budget
+        for _ in range(ATTEMPTS):
+            found = self._search(constraint, memory=memory)
+            planned = self._planned(constraint, found, found.plan, budget)
+            program = planned.program
+            if program.peak <= budget:
+                return (planned,)
+            memory = program.timeline.peak - (program.peak - budget)
+        assert program.layout is not None
+        resident = program.timeline.resident
+        bound = max(found.lower_bound_bytes - resident, 0)
+        raise over(program.layout, budget - resident, bound, proved=False, given=False)
 
     def within_time(self, constraint: str, limit: float, spares: Sequence[float] = ()) -> Sequence[Planned]:
         """Return the smallest program within a limit of the time over eager's.
@@ -125,8 +144,10 @@ class Plans:
             progress=lambda state: self._progress("search", state.share, constraint),
         )
 
-    def _planned(self, constraint: str, found: planner.Found, plan: Plan) -> Planned:
-        return Planned(constraint, self._program(plan), found.elapsed, found.lower_bound_bytes)
+    def _planned(
+        self, constraint: str, found: planner.Found, plan: Plan, budget: int | None = None
+    ) -> Planned:
+        return Planned(constraint, self._program(plan, budget), found.elapsed, found.lower_bound_bytes)
 
 
 Search = Callable[[], Sequence[Planned]]

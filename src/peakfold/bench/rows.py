@@ -25,7 +25,7 @@ class Row:
         peak_bytes: measured in a run of its own.
         cpu_seconds: the least of several runs, interleaved with all other variants of the workload.
         memory_ratio, latency_ratio: to eager in the same run.
-        predicted_peak_bytes: what the simulator says.
+        predicted_peak_bytes: what the simulator says; in an arena, what was placed.
         predicted_latency_ratio: the same, corrected by the measured time of the program without
             recomputation.
         uncorrected_latency_ratio: the costs of its operators alone, over those that eager runs.
@@ -34,6 +34,7 @@ class Row:
         equal: eager's loss, parameters, buffers and optimizer state after two steps: within rounding.
         max_error: the largest error of any of these, relative to its scale; 0 where every bit is the same.
         error: why it failed; empty where it did not.
+        allocator: ``"torch"``, or ``"arena"`` where it ran in one, whose bytes then count whole in the peak.
     """
 
     workload: str
@@ -51,6 +52,7 @@ class Row:
     equal: bool | None = None
     max_error: float | None = None
     error: str = ""
+    allocator: str | None = None
 
     @property
     def name(self) -> str:

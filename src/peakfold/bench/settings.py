@@ -39,6 +39,8 @@ class Settings:
         optimizer: ``"sgd"``, ``"momentum"``, ``"adam"`` or ``"adamw"``.
         seed: of weights, batch and search.
         rewrite: plan the graph after rewrites that keep every bit, as ``optimize`` does.
+        arena: each program of peakfold runs in an arena of its own, which counts whole in its peak; peers
+            run with torch's allocator.
     """
 
     workloads: tuple[str, ...] = WORKLOADS
@@ -53,6 +55,7 @@ class Settings:
     optimizer: str = "sgd"
     seed: int = 0
     rewrite: bool = True
+    arena: bool = False
 
     def chosen(self, peers: Iterable[str]) -> list[str]:
         """Return those of some peers that are to run, in their order.
@@ -110,6 +113,7 @@ def read(
     known: Sequence[str],
     compiled: bool = False,
     rewrite: bool = True,
+    arena: bool = False,
 ) -> Settings:
     """Return the settings of some options, lists separated by commas.
 
@@ -124,6 +128,7 @@ def read(
         known: names of the workloads that there are.
         compiled: also run ``torch.compile``.
         rewrite: plan the graph after rewrites that keep every bit.
+        arena: run programs of peakfold in arenas.
 
     Raises:
         UsageError: an option cannot be read.
@@ -157,6 +162,7 @@ def read(
         time_budget=time_budget,
         repeats=repeats,
         rewrite=rewrite,
+        arena=arena,
     )
 
 

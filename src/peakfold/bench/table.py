@@ -21,7 +21,7 @@ def render(results: Results, console: Console) -> None:
     """Print a table for each workload, and what each has at equal time."""
     for workload in results.workloads:
         rows = results.of(workload)
-        console.print(_rows(workload, rows))
+        console.print(_rows(workload, rows, bool(results.settings.get("arena"))))
         for row in rows:
             if row.error:
                 console.print(Text(f"{row.name or workload}: {row.error}", style="yellow"))
@@ -38,8 +38,9 @@ def _limits(results: Results) -> Sequence[float]:
     return [float(limit) for limit in asked] if isinstance(asked, list | tuple) and asked else LIMITS
 
 
-def _rows(workload: str, rows: Sequence[Row]) -> Table:
-    table = _table(f"{workload}: memory and time over eager", ROWS)
+def _rows(workload: str, rows: Sequence[Row], in_arenas: bool) -> Table:
+    where = ", peakfold in arenas" if in_arenas else ""
+    table = _table(f"{workload}: memory and time over eager{where}", ROWS)
     for row in rows:
         table.add_row(
             Text(row.name, style="bold" if row.variant == PEAKFOLD else ""),

@@ -13,6 +13,7 @@ from peakfold.budget import parse_memory
 from peakfold.errors import InfeasibleError
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.machine import free_bytes
+from peakfold.pipeline.program import TORCH
 from peakfold.pipeline.prove import planned_call
 from peakfold.pipeline.task import Task
 from peakfold.report.progress import Progress
@@ -50,11 +51,11 @@ class _Run:
         self.rows[row.name] = row
         self.emit(row)
 
-    def try_(self, row: Row, make: Make) -> None:
-        """Run a variant alone; a failure becomes the row's error."""
+    def try_(self, row: Row, make: Make, arena: int = 0) -> None:
+        """Run a variant alone, which has so many bytes of an arena; a failure becomes the row's error."""
         self.say("memory", 0.0, row.name)
         try:
-            seen, difference = observe(make, self.task, self.settings.seed, self.eager)
+            seen, difference = observe(make, self.task, self.settings.seed, self.eager, arena)
         except Exception as error:
             self.put(replace(row, error=message(error)))
             return
@@ -102,7 +103,7 @@ def run_workload(name: str, settings: Settings, say: Progress, emit: Callable[[R
     run = _Run(name, Task.of(target), settings, say, emit)
     peers = catalog(block_classes(name), SIZES[name][settings.size].batch)
     for peer in [EAGER, *settings.chosen(peers)]:
-        run.try_(Row(name, peer), partial(_peer, peers[peer]))
+        run.try_(Row(name, peer, allocator=TORCH), partial(_peer, peers[peer]))
     if run.eager is None:
         return
     plans = Plans(run.task, settings, say)
@@ -161,15 +162,18 @@ def _add(run: _Run, plans: Plans, planned: Planned) -> None:
         run.workload,
         PEAKFOLD,
         planned.constraint,
-        predicted_peak_bytes=planned.program.timeline.peak,
+        predicted_peak_bytes=planned.program.peak,
         predicted_latency_ratio=plans.ratio(planned.program),
         uncorrected_latency_ratio=plans.uncorrected(planned.program),
         lower_bound_bytes=planned.lower_bound_bytes,
         search_seconds=planned.search_seconds,
+        allocator=planned.program.allocator,
     )
     first = run.plans.setdefault(planned.program.plan, row.name)
     if first == row.name:
-        run.try_(row, lambda task: planned_call(task, planned.program))
+        layout = planned.program.layout
+        arena = 0 if layout is None else layout.arena
+        run.try_(row, lambda task: planned_call(task, planned.program), arena)
     else:
         run.reuse(row, first)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from peakfold.cli.output import Output
 from peakfold.cli.progress import Reporter
-from peakfold.errors import NotEqualError, PeakfoldError
+from peakfold.errors import NotEqualError, PeakfoldError, UsageError
 from peakfold.report.folder import write_files
 
 if TYPE_CHECKING:
@@ -26,12 +26,17 @@ def run_bench(settings: "Settings", output: Output) -> None:
     Raises:
         Interrupted: by the user, after what is known has been written.
         NotEqualError: a program of peakfold computes something else than eager.
+        UsageError: programs are to run in arenas, and there is no C++ compiler.
         PeakfoldError: a workload failed as a whole.
     """
     from peakfold.bench import runner
     from peakfold.bench.table import render
 
     output.check()
+    if settings.arena:
+        from peakfold.pipeline.arena import require_allocator
+
+        require_allocator()
     with Reporter(output.progress) as progress:
         results = runner.run(settings, progress)
     _write(results, output)
@@ -40,17 +45,24 @@ def run_bench(settings: "Settings", output: Output) -> None:
 
 
 def run_figure(
-    figure: int, workloads: str, size: str, device: str, time_budget: float, output: Output
+    figure: int, workloads: str, size: str, device: str, time_budget: float, arena: bool, output: Output
 ) -> None:
     """Make a figure of the paper on our side, and write its JSON; to stdout where no file was named.
 
     Raises:
-        UsageError: there is no such figure.
+        UsageError: there is no such figure, or its programs are to run in arenas: nothing runs.
         Interrupted: by the user, after what is known has been written.
         PeakfoldError: a workload failed.
     """
     from peakfold.bench.figures import run as figures
 
+    if arena:
+        raise UsageError(
+            stage="options",
+            what="a figure of the paper is predicted: nothing runs in an arena",
+            got=f"--figure {figure} --arena",
+            hint="leave --arena out",
+        )
     names = tuple(name.strip() for name in workloads.split(",") if name.strip())
     asked = figures.asked_of(figure, names, size, device, time_budget)
     if output.json is None and output.folder is None:

@@ -20,6 +20,7 @@ from peakfold.cli.demo import run_demo
 from peakfold.cli.dims import dims as run_dims
 from peakfold.cli.failures import guarded
 from peakfold.cli.options import (
+    ArenaOf,
     DeviceOf,
     FissionOf,
     FolderOf,
@@ -210,6 +211,7 @@ def pareto(
     seed: SeedOf = 0,
     fission: FissionOf = True,
     measure: Annotated[bool, typer.Option("--measure", help="Run points of the front too.")] = False,
+    arena: ArenaOf = False,
     json: JsonOf = None,
 ) -> None:
     """Search the least memory at every time, and print the front."""
@@ -218,7 +220,7 @@ def pareto(
     chosen = _chosen(target, size, optimizer, device, seed, "eager", inference)
     limits = (None, None, time_budget, iterations, seed, "eager", measure)
     asked = request(*limits, device=device, name=target, offload="none", fission=fission)
-    run_pareto(chosen, asked, measure, Output(json))
+    run_pareto(chosen, asked, measure, arena, Output(json))
 
 
 @app.command()
@@ -261,6 +263,7 @@ def bench(
     ] = 10.0,
     repeats: Annotated[int, typer.Option("--repeats", help="Timed runs of each variant.")] = 5,
     rewrite: RewriteOf = True,
+    arena: ArenaOf = False,
     figure: Annotated[
         int | None,
         typer.Option(
@@ -275,13 +278,14 @@ def bench(
 ) -> None:
     """Measure eager, what users do today, and peakfold at given constraints, all in one run a workload."""
     if figure is not None:
-        run_figure(figure, workloads, size.value, _device(device), time_budget, Output(json, out))
+        run_figure(figure, workloads, size.value, _device(device), time_budget, arena, Output(json, out))
         return
     from peakfold.bench import settings
     from peakfold.workloads import NAMES
 
     lists = (workloads, size.value, peers, memory, latency)
-    run_bench(settings.read(*lists, time_budget, repeats, NAMES, compiled, rewrite), Output(json, out))
+    asked = settings.read(*lists, time_budget, repeats, NAMES, compiled, rewrite, arena)
+    run_bench(asked, Output(json, out))
 
 
 app.command("plan")(memory_commands.plan_command)

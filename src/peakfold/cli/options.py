@@ -76,6 +76,10 @@ RoundingOf = Annotated[
         "--rounding/--no-rounding", help="Also rewrite where that is faster and sums round otherwise."
     ),
 ]
+ArenaOf = Annotated[
+    bool,
+    typer.Option("--arena", help="Run and measure peakfold's programs in arenas, which count whole."),
+]
 HoldsOf = Annotated[
     str,
     typer.Option(

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 HEADINGS = ("memory", "time", "measured", "measured", "", "in parts")
 
 
-def pareto(chosen: dict[str, str], asked: "Request", measure: bool, output: Output) -> None:
+def pareto(chosen: dict[str, str], asked: "Request", measure: bool, in_arena: bool, output: Output) -> None:
     """Print the front of a target.
 
     Args:
         chosen: what to load, as of `calls.load`.
         asked: how it is searched.
         measure: run points of it.
+        in_arena: run each in an arena of its own.
         output: where it goes.
     """
     from peakfold.pipeline import pareto as fronts
@@ -31,7 +32,7 @@ def pareto(chosen: dict[str, str], asked: "Request", measure: bool, output: Outp
 
     output.check()
     with Reporter(output.progress) as progress, output.alone():
-        found = fronts.pareto(Task.of(calls.load(chosen)), asked, measure, progress)
+        found = fronts.pareto(Task.of(calls.load(chosen)), asked, measure, progress, in_arena)
     output.write_json(text.dumps(asdict(found), indent=2) + "\n")
     table = Table(title=f"front of {found.target}, ratios to eager", title_justify="left")
     for heading in HEADINGS:

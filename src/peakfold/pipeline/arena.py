@@ -47,6 +47,25 @@ def why_predicted(task: Task, runnable: bool) -> str:
     return ""
 
 
+def require_allocator() -> None:
+    """Refuse to run programs in arenas where their allocator cannot be made.
+
+    Raises:
+        UsageError: there is no C++ compiler, or it fails.
+    """
+    try:
+        native()
+    except UsageError as error:
+        raise UsageError(
+            stage="options",
+            what=f"programs cannot run in an arena: {error.what}",
+            where=error.where,
+            expected=error.expected,
+            got=error.got,
+            hint="install g++ or clang++, or set CXX; or leave --arena out",
+        ) from error
+
+
 def require_kept(plan: Plan, graph: Graph) -> None:
     """Refuse a given plan under which the caller's own tensors leave the device.
 
@@ -69,21 +88,28 @@ def require_kept(plan: Plan, graph: Graph) -> None:
 
 
 def laid_out(
-    task: Task, program: Program, capacity: int, held: Sequence[Held] = (), *, run: bool, seed: int = 0
+    task: Task,
+    program: Program,
+    capacity: int | None,
+    held: Sequence[Held] = (),
+    *,
+    run: bool,
+    seed: int = 0,
 ) -> Program:
     """Return a program with a layout of all that it allocates.
 
     Args:
         task: what it is the program of.
         program: the program.
-        capacity: bytes that the arena should have.
+        capacity: bytes that the arena should have; None for as few as are soon found.
         held: what lies in it beside what the program allocates.
         run: record what it allocates on copies, and run it in the arena; else the layout is of what is
             predicted, for reports alone.
         seed: of the search for places.
     """
     trace = allocations(task, program) if run else predicted_nest(program.nest)
-    layout = holding(best_layout(trace, capacity - sum(one.room for one in held), seed), held)
+    room = None if capacity is None else capacity - sum(one.room for one in held)
+    layout = holding(best_layout(trace, room, seed), held)
     return program.running_in(layout) if run else replace(program, layout=layout)
 
 

@@ -10,10 +10,11 @@ from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_plan
 from peakfold.options import from_environment
 from peakfold.pipeline import prove
+from peakfold.pipeline.arena import laid_out, require_allocator
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
 from peakfold.pipeline.pricing import priced
-from peakfold.pipeline.program import Program, emit_plan
+from peakfold.pipeline.program import ARENA, TORCH, Program, emit_plan
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.searches import side_by_side
 from peakfold.pipeline.task import Task
@@ -65,6 +66,8 @@ class FrontOf:
         states: plans that were looked at.
         points: from the most bytes to the least; time rises.
         notes: what else is to be said, of the cache for example.
+        allocator: what allocated for the points that were measured: ``"torch"``, or ``"arena"``, which
+            counts whole in their bytes; None where none was.
     """
 
     target: str
@@ -72,9 +75,12 @@ class FrontOf:
     states: int
     points: tuple[PointOf, ...]
     notes: tuple[str, ...] = ()
+    allocator: str | None = None
 
 
-def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silent) -> FrontOf:
+def pareto(
+    task: Task, asked: Request, measure: bool, progress: Progress = silent, in_arena: bool = False
+) -> FrontOf:
     """Return the front of a task.
 
     Args:
@@ -82,13 +88,16 @@ def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silen
         asked: time budget, iterations, seed, device and whether regions may be split.
         measure: run up to ``MEASURED`` points, compare them with eager and measure both.
         progress: told where the work is.
+        in_arena: with ``measure``: run each program in an arena of its own, which counts whole in its peak.
 
     Raises:
-        UsageError: points are to be measured where nothing can be run.
+        UsageError: points are to be measured where nothing can be run, or in arenas where there are none.
         CaptureError: the program cannot be captured.
     """
     if measure:
         _require_runnable(task, asked)
+    if in_arena:
+        _require_arenas(task, measure)
     progress("capture", 0.0, "")
     captured, options = task.capture(), from_environment()
 
@@ -112,9 +121,12 @@ def pareto(task: Task, asked: Request, measure: bool, progress: Progress = silen
     if measure:
         picked = [points[i] for i in _spread(len(points), MEASURED)]
         programs = {p.plan: emit_plan(captured, one.plan, costs, costs_of=costs_of) for one, p in picked}
+        if in_arena:
+            programs = {text: laid_out(task, one, None, run=True) for text, one in programs.items()}
         measured = _measured(task, programs, progress)
         points = [(one, _with(point, measured.get(point.plan))) for one, point in points]
-    return FrontOf(asked.name, eager, states, tuple(p for _, p in points), tuple(notes))
+    allocator = (ARENA if in_arena else TORCH) if measure else None
+    return FrontOf(asked.name, eager, states, tuple(p for _, p in points), tuple(notes), allocator)
 
 
 def _require_runnable(task: Task, asked: Request) -> None:
@@ -126,6 +138,19 @@ def _require_runnable(task: Task, asked: Request) -> None:
         expected="a device that is here, and a model and a batch with numbers",
         got=asked.device if asked.simulated else "a model or a batch on the meta device",
         hint="leave --measure out: every point is predicted",
+    )
+
+
+def _require_arenas(task: Task, measure: bool) -> None:
+    if measure and task.device == "cpu":
+        require_allocator()
+        return
+    raise UsageError(
+        stage="options",
+        what="points of the front cannot run in arenas",
+        expected="--measure, on the CPU",
+        got=f"the device {task.device}" if measure else "points that are only predicted",
+        hint="leave --arena out" if measure else "add --measure, or leave --arena out",
     )
 
 

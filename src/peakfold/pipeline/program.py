@@ -16,6 +16,8 @@ from peakfold.plan.memory.host import host_layout
 from peakfold.plan.memory.layout import Layout
 from peakfold.plan.schedule.timeline import Timeline
 
+TORCH, ARENA = "torch", "arena"
+
 
 @dataclass(frozen=True)
 class Program:
@@ -75,6 +77,11 @@ class Program:
         if self.layout is None:
             return self.timeline.peak
         return self.timeline.resident - self.layout.held_bytes + self.layout.arena
+
+    @property
+    def allocator(self) -> str:
+        """What serves its allocations: `TORCH`, or `ARENA`."""
+        return ARENA if self.in_arena else TORCH
 
     @property
     def host_bytes(self) -> int:

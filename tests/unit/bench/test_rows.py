@@ -40,6 +40,7 @@ def test_the_fields_of_a_row_are_an_interface():
         "equal",
         "max_error",
         "error",
+        "allocator",
     ]
 
 

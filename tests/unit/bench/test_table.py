@@ -42,5 +42,11 @@ def test_an_interrupt_is_told():
     assert "interrupted" not in shown(Results(ROWS))
 
 
+def test_programs_in_arenas_are_told():
+    told = "bert: memory and time over eager, peakfold in arenas"
+    assert told in shown(Results(ROWS, settings={"arena": True}))
+    assert "arenas" not in shown(Results(ROWS, settings={"arena": False}))
+
+
 def test_nothing():
     assert shown(Results(())) == ""
