@@ -112,9 +112,9 @@ def pareto(
     plain = emit_plan(captured, Plan(captured.graph.digest), costs, costs_of=costs_of)
     eager = timeline_before(task, captured.graph, costs).peak_bytes
     archive, states = _searched(captured.graph, costs, costs_of, plain.timeline.seconds, asked, progress)
-    points = []
+    points, splitter = [], Splitter()
     for one in archive.front:
-        text = print_plan(one.plan, captured.graph, splitter=Splitter())
+        text = print_plan(one.plan, captured.graph, splitter=splitter)
         split = tuple(line.strip() for line in text.splitlines() if line.lstrip().startswith("split "))
         ratio = one.seconds / plain.timeline.seconds
         points.append((one, PointOf(one.peak_bytes / eager, ratio, one.peak_bytes, split, text)))

@@ -12,6 +12,7 @@ from peakfold.ir.plan import Anchor, Plan, Recompute, Region, Run
 from peakfold.ir.text import parse_plan, print_plan
 from peakfold.ir.types import tensor
 from peakfold.plan.check import check_graph, require_legal
+from peakfold.plan.fission import derive as derive_module
 from peakfold.plan.fission.derive import Splitter, derive, derived
 from peakfold.plan.fission.derived import LOOP
 from peakfold.plan.fission.program import outer_plan, planned
@@ -168,6 +169,35 @@ def test_a_plan_with_regions_is_printed_and_read_back():
         "    split       features into 2 at act.exp dim 1 over act.exp",
     ]
     assert parse_plan(text, graph, Splitter()) == plan
+
+
+def counted(monkeypatch, name: str) -> list[object]:
+    """Note each call of what the module of the splitter calls so."""
+    calls: list[object] = []
+    real = getattr(derive_module, name)
+
+    def noted(*args):
+        calls.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(derive_module, name, noted)
+    return calls
+
+
+@pytest.mark.parametrize(("name", "times"), [("prepare", 1), ("derive", 5)])
+def test_plans_that_split_the_same_share_its_graphs(name, times, monkeypatch):
+    graph = chain()
+    (body,) = derive(graph, (region(10, 11),)).bodies.values()
+    other = region(10, 11, parts=2)
+    decided = [Plan(body.part.digest, updates="last"), Plan(body.part.digest, reuse=False)]
+    nested = Plan(body.part.digest, regions=(Region("features", 2, (Run(11),), None, Anchor(Value(11), 1)),))
+    plans = [Plan(graph.digest, regions=(one,)) for one in (region(10, 11), other)]
+    plans += [Plan(graph.digest, regions=(region(10, 11, plan=plan),)) for plan in (*decided, nested)]
+    alone = [print_plan(plan, graph, splitter=Splitter()) for plan in plans]
+    calls, splitter = counted(monkeypatch, name), Splitter()
+    assert [print_plan(plan, graph, splitter=splitter) for plan in plans] == alone
+    assert [parse_plan(text, graph, splitter) for text in alone] == plans
+    assert len(calls) == times
 
 
 def test_what_is_computed_again_is_said():

@@ -1,6 +1,7 @@
 """From the regions of a plan to its graphs: the axes are found by name, the states by the dimension graph."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan, Region
@@ -35,17 +36,36 @@ def derived(graph: Graph, plan: Plan, axes: Axes | None = None) -> Derived:
 
 
 class Splitter:
-    """Makes the graphs whose nodes the text of a plan with regions names."""
+    """Makes the graphs whose nodes the text of a plan with regions names; what it made is kept.
+
+    Give one to all plans of a program: those that split the same share its graphs.
+    """
 
     def __init__(self) -> None:
         """Begin without any axes."""
         self._axes = Axes()
+        self._prepared: dict[int, tuple[Graph, Graph]] = {}
+        self._made: dict[tuple[int, tuple[Region, ...]], tuple[Graph, Graph, tuple[Graph, ...]]] = {}
 
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph that regions are of."""
-        return prepare(graph)
+        if id(graph) not in self._prepared:
+            self._prepared[id(graph)] = (graph, prepare(graph))
+        return self._prepared[id(graph)][1]
 
     def graphs(self, graph: Graph, regions: Sequence[Region]) -> tuple[Graph, tuple[Graph, ...]]:
         """Return the outer graph and the graph of one part of each region."""
-        found = derive(graph, regions, self._axes)
-        return found.graph, tuple(body.part for body in found.bodies.values())
+        key = (id(graph), tuple(_bare(region) for region in regions))
+        if key not in self._made:
+            found = derive(graph, regions, self._axes)
+            parts = tuple(body.part for body in found.bodies.values())
+            self._made[key] = (graph, found.graph, parts)
+        _, outer, parts = self._made[key]
+        return outer, parts
+
+
+def _bare(region: Region) -> Region:
+    """Return a region and what is nested in it without decisions: all that its graphs depend on."""
+    nested = () if region.plan is None else region.plan.regions
+    plan = Plan("", regions=tuple(_bare(one) for one in nested)) if nested else None
+    return replace(region, plan=plan)
