@@ -5,20 +5,15 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
-from peakfold.bench.best import Best, best_at, best_at_peers
-from peakfold.bench.rows import PEAKFOLD, Results, Row, row_from_dict
-from peakfold.bench.table import equal_word
+from benchmarks import comparison
 
 Found = Mapping[str, Any]
 Cells = Sequence[str]
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 FIGURES = "python -m benchmarks.figures"
-LIMITS = (1.05, 1.10, 1.35)
-BARS = {
-    "resnet50": 0.78, "bert": 0.58, "vit": 0.60, "unet": 0.65, "unetpp": 0.55, "gptneo": 0.55, "btlm": 0.34,
-}  # fmt: skip
-"""What memory at 10 % more time is to be at most, over eager's."""
+BENCH, IN_ARENAS = "bench", "bench-arena"
+"""The comparison with peers; the same with programs of peakfold in arenas."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +22,7 @@ class Section:
 
     Attributes:
         title: its heading.
-        figure: the command whose rows it shows; ``"bench"`` for the comparison with peers.
+        figure: the command whose rows it shows.
         bar: what the figures are to be.
         columns: of the table.
         cells: rows of JSON to rows of the table.
@@ -46,11 +41,11 @@ class Command:
 
     Attributes:
         line: of the shell.
-        minutes: that it takes on a quiet machine of two cores.
+        minutes: that it takes on a quiet machine of two cores; None where that was not measured.
     """
 
     line: str
-    minutes: float
+    minutes: float | None
 
 
 COMMANDS = {
@@ -58,6 +53,11 @@ COMMANDS = {
         "peakfold bench --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5"
         " --json results/bench.json",
         26,
+    ),
+    "bench-arena": Command(
+        "peakfold bench --arena --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5"
+        " --json results/bench-arena.json",
+        None,
     ),
     "budgets": Command(f"{FIGURES} budgets --json results/budgets.json", 6),
     "capture": Command(f"{FIGURES} capture --json results/capture.json", 1.5),
@@ -75,10 +75,16 @@ def page(files: Sequence[Found]) -> str:
     """Return all tables; one whose figure was not measured says so."""
     by_figure: dict[str, list[Found]] = {}
     for file in files:
-        by_figure.setdefault(str(file.get("figure", "bench")), []).extend(file["rows"])
+        by_figure.setdefault(_figure(file), []).extend(file["rows"])
     sections = (_section(section, by_figure.get(section.figure)) for section in SECTIONS)
     parts = [_machine(files), _commands(), *sections]
     return "\n\n".join(part for part in parts if part)
+
+
+def _figure(file: Found) -> str:
+    """Return the figure that a file has the rows of; a benchmark does not name itself."""
+    in_arenas = file.get("settings", {}).get("arena", False)
+    return str(file.get("figure", IN_ARENAS if in_arenas else BENCH))
 
 
 def placed(text: str, tables: str) -> str:
@@ -103,7 +109,8 @@ def _machine(files: Sequence[Found]) -> str:
 
 def _commands() -> str:
     """Return how each figure is measured; the minutes are those of a quiet machine of two cores."""
-    lines = [f"| {name} | `{one.line}` | {one.minutes:g} |" for name, one in COMMANDS.items()]
+    taken = {name: "-" if one.minutes is None else f"{one.minutes:g}" for name, one in COMMANDS.items()}
+    lines = [f"| {name} | `{one.line}` | {taken[name]} |" for name, one in COMMANDS.items()]
     return "\n".join(["| figures | command | minutes |", "|---|---|---|", *lines])
 
 
@@ -111,7 +118,7 @@ def _section(section: Section, rows: Sequence[Found] | None) -> str:
     head = f"### {section.title}\n\nFrom {section.figure}; to be: {section.bar}."
     if rows is None:
         return f"{head}\n\nNot measured yet."
-    good = [row for row in rows if not (row.get("error") and section.figure != "bench")]
+    good = [row for row in rows if not (row.get("error") and section.figure not in (BENCH, IN_ARENAS))]
     failed = [f"- {row.get('workload')}: {row['error']}" for row in rows if row not in good]
     lines = ["| " + " | ".join(section.columns) + " |", "|" + "---|" * len(section.columns)]
     lines += ["| " + " | ".join(cells) + " |" for cells in section.cells(good)]
@@ -195,7 +202,7 @@ def _arena(rows: Sequence[Found]) -> Iterator[Cells]:
             f"{row['plan_seconds']:.2f} s",
             f"{row['served']:,} of {asked:,}" if "served" in row else "-",
             f"{row['caching'] / 1e6:.1f}" if "caching" in row else "-",
-            _ratio(row.get("ratio")),
+            comparison.ratio(row.get("ratio")),
         )
 
 
@@ -243,79 +250,47 @@ def _demo(rows: Sequence[Found]) -> Iterator[Cells]:
         yield f"{row['cold_seconds']:.0f} s", f"{row['warm_seconds']:.0f} s", f"{share:.2f}", memory
 
 
-def _results(rows: Sequence[Found]) -> Results:
-    return Results(tuple(row_from_dict(row) for row in rows))
+def _within(figure: str, where: str) -> tuple[Section, ...]:
+    """Return what is to be seen of a comparison with peers."""
+    peers = "max(0.85 x the checkpointing peers' memory, the lower bound)"
+    return (
+        Section(
+            f"Memory within a time{where}",
+            figure,
+            f"at 1.10 the bar; everywhere at most {peers}",
+            ("workload", "time", "peakfold", "bar", "best checkpointing peer", "lower bound", "ahead"),
+            comparison.limits,
+        ),
+        Section(
+            f"Memory within the time of each checkpointing peer{where}",
+            figure,
+            f"at most {peers}",
+            ("workload", "time", "peakfold", "best checkpointing peer", "lower bound", "ahead"),
+            comparison.at_peers,
+        ),
+        Section(
+            f"Predicted time against measured{where}",
+            figure,
+            "within 10 % before and 3 % after correction by the time of the program without recomputation",
+            ("workload", "programs", "worst before", "worst after"),
+            comparison.times,
+        ),
+    )
 
 
-def _times(rows: Sequence[Found]) -> Iterator[Cells]:
-    results = _results(rows)
-    for workload in results.workloads:
-        plans = [row for row in results.of(workload) if row.variant == PEAKFOLD and row.latency_ratio]
-        before = [_off(row.uncorrected_latency_ratio, row) for row in plans]
-        after = [_off(row.predicted_latency_ratio, row) for row in plans if row.constraint != "none"]
-        if before and after:
-            yield workload, str(len(plans)), f"{max(before):.1%}", f"{max(after):.1%}"
-
-
-def _off(predicted: float | None, row: Row) -> float:
-    assert row.latency_ratio is not None
-    return abs((predicted or 0.0) / row.latency_ratio - 1)
-
-
-def _limits(rows: Sequence[Found]) -> Iterator[Cells]:
-    for best in best_at(_results(rows), LIMITS):
-        bar = f"{BARS[best.workload]:.2f}" if best.limit == 1.10 and best.workload in BARS else ""
-        yield best.workload, f"{best.limit:.2f}", _ratio(best.peakfold), bar, *_peer(best)
-
-
-def _at_peers(rows: Sequence[Found]) -> Iterator[Cells]:
-    for best in best_at_peers(_results(rows)):
-        yield best.workload, f"{best.limit:.2f} ({best.why})", _ratio(best.peakfold), *_peer(best)
-
-
-def _peer(best: Best) -> Cells:
-    reached = {True: "yes", False: "NO", None: "-"}[best.reached]
-    return f"{_ratio(best.peer)} ({best.of})", _ratio(best.bound), reached
-
-
-def _all(rows: Sequence[Found]) -> Iterator[Cells]:
-    for row in _results(rows).rows:
-        yield (
-            row.workload,
-            row.name,
-            "-" if row.peak_bytes is None else f"{row.peak_bytes / 1e6:.1f}",
-            _ratio(row.memory_ratio),
-            _ratio(row.latency_ratio),
-            row.error.split("\n")[0][:80] if row.error else equal_word(row),
-        )
-
-
-def _ratio(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio:.3f}"
+def _variants(figure: str, where: str) -> Section:
+    return Section(
+        f"All variants{where}",
+        figure,
+        "what the comparisons above are made of",
+        ("workload", "variant", "peak, MB", "memory", "time", "equal"),
+        comparison.variants,
+    )
 
 
 SECTIONS = (
-    Section(
-        "Memory within a time",
-        "bench",
-        "at 1.10 the bar; everywhere at most max(0.85 x the checkpointing peers' memory, the lower bound)",
-        ("workload", "time", "peakfold", "bar", "best checkpointing peer", "lower bound", "ahead"),
-        _limits,
-    ),
-    Section(
-        "Memory within the time of each checkpointing peer",
-        "bench",
-        "at most max(0.85 x the checkpointing peers' memory, the lower bound)",
-        ("workload", "time", "peakfold", "best checkpointing peer", "lower bound", "ahead"),
-        _at_peers,
-    ),
-    Section(
-        "Predicted time against measured",
-        "bench",
-        "within 10 % before and 3 % after correction by the time of the program without recomputation",
-        ("workload", "programs", "worst before", "worst after"),
-        _times,
-    ),
+    *_within(BENCH, ""),
+    *_within(IN_ARENAS, ", in arenas"),
     Section(
         "Twenty budgets from eager's peak to the proven lower bound",
         "budgets",
@@ -411,12 +386,7 @@ SECTIONS = (
         ("cold", "warm", "warm / cold", "memory over eager"),
         _demo,
     ),
-    Section(
-        "All variants",
-        "bench",
-        "what the comparisons above are made of",
-        ("workload", "variant", "peak, MB", "memory", "time", "equal"),
-        _all,
-    ),
+    _variants(BENCH, ""),
+    _variants(IN_ARENAS, ", in arenas"),
 )
 """The tables, in the order of the page."""

@@ -1,5 +1,7 @@
 """The page that is made of the JSON of the figures."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks import tables
@@ -82,6 +84,17 @@ def test_peers():
     variants = section(text, "All variants")
     assert variants[2] == ["bert", "compile-0.5", "-", "-", "-", "Failed: no"]
     assert variants[4] == ["bert", "peakfold latency 1.10", "0.0", "0.500", "1.080", "every bit"]
+
+
+def test_programs_in_arenas_have_tables_of_their_own():
+    eager = Row("bert", "eager", "", 100, 1.0, 1.0, 1.0, equal=True, max_error=0.0)
+    mine = Row("bert", "peakfold", "latency 1.10", 50, 1.0, 0.5, 1.0, equal=True, max_error=0.0)
+    other = bench(eager, replace(mine, memory_ratio=0.4, allocator="arena")) | {"settings": {"arena": True}}
+    text = tables.page([bench(eager, mine), other])
+    title = "Memory within the time of each checkpointing peer"
+    assert [cells[2] for cells in section(text, title)] == ["0.500"]
+    assert [cells[2] for cells in section(text, f"{title}, in arenas")] == ["0.400"]
+    assert [len(section(text, f"All variants{where}")) for where in ("", ", in arenas")] == [2, 2]
 
 
 @pytest.mark.parametrize(
