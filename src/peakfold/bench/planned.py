@@ -63,7 +63,7 @@ class Plans:
         self._eager_seconds = sum(self._costs_of(raw.graph).seconds.values())
         self.captured: Captured = raw
         if settings.rewrite:
-            rewritten = quickest(raw.graph, self._costs_of)(raw.graph)
+            rewritten = quickest(raw.graph, self._costs_of, least=True)(raw.graph)
             self.captured = replace(raw, graph=rewritten)
         self.costs: Costs = self._costs_of(self.captured.graph)
         self.plain = self._program(Plan(self.captured.graph.digest))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType, Type
+from peakfold.ops.inplace import is_placed
 from peakfold.ops.recurrent import keeps_workspace
 
 LOOP = "peakfold.loop"
@@ -49,6 +50,7 @@ def key(graph: Graph, node: Node, machine: Machine) -> str:
     parts = [_text(graph, arg, names) for arg in node.args]
     parts += [f"{name}={_text(graph, arg, names)}" for name, arg in node.kwargs]
     parts += ["kept"] if keeps_workspace(node) else []
+    parts += ["placed"] if is_placed(graph, node) else []
     return f"{node.op.name}({', '.join(parts)}) on {machine}"
 
 

@@ -9,6 +9,7 @@ from math import prod
 
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.types import DTYPE_BYTES, TensorType, Type
+from peakfold.ops.inplace import is_placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,14 @@ def _attention_backward(graph: Graph, node: Node) -> tuple[Kernel, ...]:
     return _one(graph, node, 2.5 * _attention_flops(query, key, value))
 
 
+def _placed(graph: Graph, node: Node) -> tuple[Kernel, ...]:
+    """A part that is written into its place, or a copy of the whole with it."""
+    if not is_placed(graph, node):
+        return _pointwise(graph, node)
+    part = _tensor(graph, node, 1)
+    return (Kernel(part.numel, 2 * touched(part), part.dtype),)
+
+
 def _none(graph: Graph, node: Node) -> tuple[Kernel, ...]:
     """Memory that is taken and not written."""
     return ()
@@ -149,6 +158,7 @@ KERNELS: dict[str, Callable[[Graph, Node], tuple[Kernel, ...]]] = {
     "aten.empty_strided": _none,
     "aten.new_empty": _none,
     "aten.new_empty_strided": _none,
+    "aten.slice_scatter": _placed,
     "aten.mm": _matmul(0),
     "aten.bmm": _matmul(0),
     "aten.mv": _matmul(0),

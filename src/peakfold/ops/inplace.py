@@ -239,6 +239,35 @@ def reusable_operands(graph: Graph, node: Node) -> tuple[InPlace, ...]:
     return tuple(_ways(node, forms, fitting))
 
 
+def is_placed(graph: Graph, node: Node) -> bool:
+    """Return whether a node writes a part into its fixed place of a tensor that nothing needs after it.
+
+    In the order of the program, that is; all that it costs then is the part.
+
+    Example:
+        >>> from peakfold.ir.graph import Input, Op, Output
+        >>> from peakfold.ir.types import tensor
+        >>> given = Input(0, "x", "batch", tensor(4, 2)), Input(1, "part", "batch", tensor(1, 2))
+        >>> exp = Node(2, "exp", Op("aten.exp.default"), (Value(0),), (), (tensor(4, 2),), (None,))
+        >>> def put(whole):
+        ...     args = (Value(whole), Value(1), 0, 0, 1)
+        ...     return Node(3, "put", Op("aten.slice_scatter.default"), args, (), (tensor(4, 2),), (None,))
+        >>> graphs = [Graph(given, (exp, put(whole)), (Output("y", Value(3)),)) for whole in (2, 0)]
+        >>> [is_placed(graph, graph.node[3]) for graph in graphs]
+        [True, False]
+    """
+    fixed = node.op.name == "aten.slice_scatter.default" and not isinstance(node.args[3], Value)
+    if not fixed or not reusable_operands(graph, node):
+        return False
+    whole = node.args[0]
+    assert isinstance(whole, Value)
+    owner = graph.storage(whole)
+    if owner.node in graph.input or any(graph.storage(value) == owner for value in graph.results):
+        return False
+    later = graph.nodes[graph.nodes.index(node) + 1 :]
+    return not any(graph.storage(value) == owner for one in later for value in one.inputs)
+
+
 def _ways(node: Node, forms: Forms, fitting: list[Value]) -> Iterator[InPlace]:
     first = node.args[0] if node.args else None
     for operand in fitting:

@@ -1,9 +1,11 @@
 """Optimize one task: capture, cost, search, emit, and prove, until what was asked for holds."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
+from typing import Literal
 
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.compiled import Compiled, compiled
@@ -12,6 +14,9 @@ from peakfold.bridge.runtime.verify import Observed
 from peakfold.cost import roofline
 from peakfold.cost.costs import Costs
 from peakfold.errors import CaptureError, InfeasibleError, NotEqualError, PlanError, UsageError
+from peakfold.graph.rewrite.passes.losses import spared_bytes
+from peakfold.graph.rewrite.passes.quicker import SMALLER
+from peakfold.graph.rewrite.simplify import simplified
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_graph
@@ -38,6 +43,14 @@ from peakfold.report.model import Eager, Report, Timeline
 from peakfold.report.progress import Progress, silent
 
 ONE_AT_A_TIME = threading.RLock()
+
+Forms = Literal["quickest", "smallest", "captured"]
+"""Of operators: those that take least time; with those of fewest bytes; those that were captured."""
+WHY: Mapping[Forms, str] = {
+    "smallest": "the gradient of the loss is made some rows at a time, though that is slower: "
+    "else no program within the budget was found",
+    "captured": "quicker forms of operators were not used: with them no program within the budget was found",
+}
 
 
 Serve = Callable[[object], Compiled | None]
@@ -93,15 +106,15 @@ def optimize(task: Task, asked: Request, progress: Progress = silent) -> Outcome
 
 
 def _optimize(
-    task: Task, asked: Request, progress: Progress, notes: tuple[str, ...] = (), quick: bool = True
+    task: Task, asked: Request, progress: Progress, notes: tuple[str, ...] = (), forms: Forms = "quickest"
 ) -> Outcome:
     options = from_environment()
     run = Run(task, asked, options, Stages(progress, options.dump), list(notes))
     captured = _capture(run)
     costs = run.costs(captured.graph)
     plain = run.program(captured, costs, Plan(captured.graph.digest), None)
-    before = _before(run, captured, costs)
-    captured, costs, plain = _rewritten(run, captured, costs, plain, quick)
+    before, original = _before(run, captured, costs), captured.graph
+    captured, costs, plain = _rewritten(run, captured, costs, plain, forms)
     eager, seen = _eager(run, before)
     holds = held(task, captured) if asked.arena_holds == "all" else ()
     resident = plain.timeline.resident - sum(one.size for one in holds)
@@ -110,16 +123,36 @@ def _optimize(
     facts = traded(run, facts, plain.timeline.seconds)
     try:
         tried = within(run, facts, plain)
-    except InfeasibleError:
-        if not (quick and run.is_quickened):
+    except InfeasibleError as error:
+        others = _others(run, original, forms)
+        if others is None:
             raise
-        why = "quicker forms of operators were not used: with them no program within the budget was found"
-        return _optimize(task, asked, progress, (*notes, why), quick=False)
+        said = tuple(note for note in notes if note not in WHY.values())
+        try:
+            return _optimize(task, asked, progress, (*said, WHY[others]), others)
+        except InfeasibleError as other:
+            raise min(error, other, key=lambda one: one.lowest_peak_bytes) from None
     found = proved(run, tried, seen)
     if run.task.rounds and found.equality.ok is False:
         why = f"rewriting with other rounding was not kept: an error of {found.equality.max_error}"
         return _optimize(task, replace(asked, rounding=False), progress, (why,))
     return _outcome(run, found)
+
+
+def _others(run: Run, graph: Graph, tried: Forms) -> Forms | None:
+    """Return the forms of operators to plan with where no program in those that were tried keeps the budget.
+
+    Args:
+        run: what was tried.
+        graph: as captured.
+        tried: the forms in which no program keeps the budget.
+    """
+    asked = run.asked
+    smaller = asked.rewrite and asked.plan is None and not _is_whole(asked) and not run.kinds & SMALLER
+    if tried == "quickest" and smaller and spared_bytes(simplified(graph)) > 0:
+        return "smallest"
+    again = run.is_quickened if tried == "quickest" else tried == "smallest" and bool(run.kinds - SMALLER)
+    return "captured" if again else None
 
 
 def _capture(run: Run) -> Captured:
@@ -133,41 +166,52 @@ def _capture(run: Run) -> Captured:
 
 
 def _rewritten(
-    run: Run, captured: Captured, costs: Costs, plain: Program, quick: bool
+    run: Run, captured: Captured, costs: Costs, plain: Program, forms: Forms
 ) -> tuple[Captured, Costs, Program]:
     """Return the rewritten program where it takes neither more bytes nor more time, else the given one."""
-    simple = _simplified(run, captured, costs, plain, quick)
+    simple = _simplified(run, captured, costs, plain, forms)
     return _rounded(run, captured.graph, *simple) if run.asked.rounding else simple
 
 
 def _simplified(
-    run: Run, captured: Captured, costs: Costs, plain: Program, quick: bool
+    run: Run, captured: Captured, costs: Costs, plain: Program, forms: Forms
 ) -> tuple[Captured, Costs, Program]:
     given = (captured, costs, plain)
     for_captured = run.asked.plan is not None and captured.graph.digest in run.asked.plan
     if not run.asked.rewrite or for_captured:
         return given
-    for rewriter in _rewriters(run, captured.graph, quick):
+    for rewriter in _rewriters(run, captured.graph, forms):
         with run.stages("rewrite"):
             graph = rewriter(captured.graph)
         if graph.digest == captured.graph.digest:
             continue
         there = replace(captured, graph=graph)
         found = run.program(there, run.costs(graph), Plan(graph.digest), None)
-        if found.timeline.peak <= plain.timeline.peak and found.timeline.seconds <= plain.timeline.seconds:
+        most = inf if forms == "smallest" else (1 + rewriter.spare) * plain.timeline.seconds
+        if found.timeline.peak <= plain.timeline.peak and found.timeline.seconds <= most:
             run.task = replace(run.task, rewriter=rewriter)
             run.stages.dump("rewritten.txt", print_graph(graph))
             return there, found.costs, found
     return given
 
 
-def _rewriters(run: Run, graph: Graph, quick: bool) -> Iterator[Quickened]:
+def _rewriters(run: Run, graph: Graph, forms: Forms) -> Iterator[Quickened]:
     """Yield what may be done to the captured graph, the best first; a given plan says itself for which."""
     if run.asked.plan is not None:
         yield from (one for one in every(graph) if is_for(run.asked.plan, one(graph)))
-    if quick:
-        yield quickest(graph, run.costs)
+    asked = run.asked
+    if forms == "smallest":
+        yield Quickened(quickest(graph, run.costs).kinds | SMALLER)
+    if forms != "captured":
+        if asked.memory is not None or asked.latency is not None:
+            yield quickest(graph, run.costs, least=True, whole=_is_whole(asked))
+        yield quickest(graph, run.costs, whole=_is_whole(asked))
     yield Quickened()
+
+
+def _is_whole(asked: Request) -> bool:
+    """Whether operators stay whole, for regions that are split or rewrites that round otherwise."""
+    return asked.fission or asked.rounding
 
 
 def _rounded(

@@ -8,6 +8,7 @@ import torch
 
 from peakfold.bridge.capture import Captured
 from peakfold.cost.costs import Costs
+from peakfold.graph.rewrite.passes.quicker import Kind
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.options import Options
@@ -50,11 +51,16 @@ class Run:
         return self.task.is_real and not self.asked.simulated
 
     @property
-    def is_quickened(self) -> bool:
-        """Whether operators have other forms than those that were captured."""
+    def kinds(self) -> frozenset[Kind]:
+        """Kinds of operators that have other forms than those that were captured."""
         rewriter = self.task.rewriter
         first = rewriter.before if isinstance(rewriter, Moves) else rewriter
-        return isinstance(first, Quickened) and bool(first.kinds)
+        return first.kinds if isinstance(first, Quickened) else frozenset()
+
+    @property
+    def is_quickened(self) -> bool:
+        """Whether operators have other forms than those that were captured."""
+        return bool(self.kinds)
 
     def program(self, captured: Captured, costs: Costs, plan: Plan, budget: int | None) -> Program:
         """Return the program of a plan; refuse one that leaves no room on the host."""

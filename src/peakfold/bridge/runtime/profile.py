@@ -31,6 +31,7 @@ from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.types import TensorType
 from peakfold.ops.flops import touched
+from peakfold.ops.inplace import is_placed
 from peakfold.ops.recurrent import BACKWARD
 from peakfold.options import quiet_profiler
 
@@ -170,15 +171,22 @@ def _hidden_bytes(graph: Graph, nodes: Mapping[str, Node], maker: Maker) -> dict
     return {key: max(peak - outputs[key], 0) for key, peak in zip(ran, _peaks(profiler), strict=True)}
 
 
-def operator_of(node: Node) -> Callable[..., object]:
+def operator_of(graph: Graph, node: Node) -> Callable[..., object]:
     """Return what a node runs: where a part is written into its place, that is all it does."""
     is_border = node.op.name == PLACE and isinstance(node.args[3], Value)
-    return place if is_border else operator_alone(node)
+    return place if is_border or is_placed(graph, node) else operator_alone(node)
 
 
-def place(whole: torch.Tensor, part: torch.Tensor, dim: int, start: int, stop: int) -> torch.Tensor:
+def place(
+    whole: torch.Tensor,
+    part: torch.Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    stop: int | None = None,
+    step: int = 1,
+) -> torch.Tensor:
     """Write a part into its place of a tensor, and return the tensor."""
-    torch.ops.aten.slice.Tensor(whole, dim, start, stop).copy_(part)
+    torch.ops.aten.slice.Tensor(whole, dim, start, stop, step).copy_(part)
     return whole
 
 
@@ -190,7 +198,7 @@ def _output_bytes(node: Node) -> int:
 def _runs(graph: Graph, node: Node, maker: Maker) -> bool:
     """Run an operator to warm up, then between two marks; say whether it ran at all."""
     try:
-        operator = operator_of(node)
+        operator = operator_of(graph, node)
         args, kwargs = filled(node, maker.call(graph, node))
         operator(*args, **kwargs)
     except FAILURES:
@@ -222,7 +230,7 @@ def _peaks(profiler: torch_profile) -> Iterator[int]:
 
 def _seconds(graph: Graph, node: Node, maker: Maker, effort: Effort) -> float:
     """Return the least seconds of one run, over operands that turn."""
-    operator = operator_of(node)
+    operator = operator_of(graph, node)
     kinds = [graph.type(value) for value in dict.fromkeys(node.inputs)]
     copies = min(effort.copies, 1 + effort.cold // max(sum(touched(kind) for kind in kinds), 1))
     calls = [filled(node, maker.call(graph, node)) for _ in range(copies)]

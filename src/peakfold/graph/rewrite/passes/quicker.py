@@ -1,4 +1,4 @@
-"""Forms of an operator that give the same bits and that some machines run faster.
+"""Forms of an operator that give the same bits and that some machines run faster, or in fewer bytes.
 
 Whether they are faster is measured where the program is to run, so that nothing is taken on trust here.
 """
@@ -8,11 +8,14 @@ from typing import ClassVar, Literal
 
 from peakfold.graph.rewrite.change import Change, Refusal, Rewritten, apply
 from peakfold.graph.rewrite.maker import first_free
+from peakfold.graph.rewrite.passes.losses import GRADIENT, in_rows
 from peakfold.ir.graph import Graph, Node, Op, Symbol, Value
 from peakfold.ir.types import TensorType
 
-Kind = Literal["fills", "pools"]
-KINDS: tuple[Kind, ...] = ("fills", "pools")
+Kind = Literal["fills", "pools", "losses"]
+KINDS: tuple[Kind, ...] = ("fills", "pools", "losses")
+SMALLER: frozenset[Kind] = frozenset(("losses",))
+"""Kinds that are for fewer bytes, whether or not they are faster."""
 
 POOL, FILL = "aten.max_pool2d_with_indices.default", "aten.masked_fill.Scalar"
 _EXACT = frozenset(("float32", "float64"))
@@ -26,6 +29,7 @@ class QuickerForms:
     ``fills``: ``masked_fill(x, mask, number)`` becomes ``where(mask, number, x)``, which makes no copy first.
     ``pools``: a maximum over windows of a row-major image is taken with channels last; kernels then compare
     all channels of a place at once. The image is copied for it, and so is what comes out.
+    ``losses``: the gradient of a loss of labels is written over the log-probabilities, some rows at a time.
 
     Attributes:
         kinds: which are made.
@@ -50,6 +54,8 @@ def _change(graph: Graph, node: Node, kinds: frozenset[Kind]) -> Change | None:
         return _chosen(graph, graph.node[node.id])
     if node.op.name == POOL and "pools" in kinds:
         return _pooled(graph, graph.node[node.id])
+    if node.op.name == GRADIENT and "losses" in kinds:
+        return in_rows(graph, graph.node[node.id])
     return None
 
 
