@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture import control, passes
+from peakfold.bridge.capture.closures import as_now
 from peakfold.bridge.capture.intercept import intercepted
 from peakfold.bridge.capture.leaves import gradients as gradients_of
 from peakfold.bridge.capture.leaves import leaf, now, standing, standing_for
@@ -57,12 +58,13 @@ def _cond(
 
 
 def _read(recorder: "Recorder", sides: Sequence[Function], operands: Tensors) -> list[torch.Tensor]:
-    """Return the tensors from outside that need a gradient and are read beside the operands."""
+    """Return the tensors from outside that need a gradient and are read or given back beside the operands."""
     known = set(map(id, operands))
     found: dict[int, torch.Tensor] = {}
     with torch.no_grad():
         for side in sides:
-            inner, _, _ = control.traced(recorder, side, operands)
+            inner, made, _ = control.traced(recorder, side, operands)
+            inner.reads(made)
             found |= {id(tensor): tensor for tensor in inner.seen if id(tensor) not in known}
     return [tensor for tensor in found.values() if tensor.requires_grad]
 
@@ -78,7 +80,7 @@ class _Branch(torch.autograd.Function):
         tree: list[pytree.TreeSpec],
         *given: torch.Tensor,
     ) -> Tensors:
-        ctx.recorder, ctx.sides, ctx.count = recorder, sides, count
+        ctx.recorder, ctx.sides, ctx.count = recorder, tuple(map(as_now, sides)), count
         ctx.given, ctx.outside = given, standing()
         ctx.save_for_backward(predicate, *given)
         result = control.branch(recorder, predicate, sides, given[:count])

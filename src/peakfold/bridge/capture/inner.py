@@ -88,6 +88,11 @@ class Inner(Tape):
             )
         super().write(tensor, value, made)
 
+    def reads(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Count what a function returns as read: tensors from outside that it gives back as they are."""
+        for tensor in tensors:
+            self.value(tensor)
+
     def owned(self, tensors: Sequence[torch.Tensor], wanted: Sequence[Geometry]) -> list[Value]:
         """Return what tensors stand for, each in a storage of its own that it fills, copied where it is not.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from peakfold.bridge.capture import control
+from peakfold.bridge.capture.closures import as_now
 from peakfold.bridge.capture.leaves import gradients, leaf, now, standing, standing_for
 from peakfold.bridge.capture.places import model_line
 from peakfold.bridge.capture.storage import Geometry
@@ -72,6 +73,7 @@ class _Look:
         with torch.no_grad():
             asking, _, _ = control.traced(recorder, test, others, fresh)
         making, made, _ = control.traced(recorder, pass_, others, fresh)
+        making.reads(made)
         known = set(map(id, others))
         seen = {id(one): one for one in (*asking.seen, *making.seen) if id(one) not in known}
         lost = [i for i, (one, need) in enumerate(zip(made, needs, strict=False)) if one.requires_grad > need]
@@ -105,7 +107,7 @@ class _Loop(torch.autograd.Function):
         others: int,
         *given: torch.Tensor,
     ) -> Tensors:
-        first, rest = given[:carried], given[carried : carried + others]
+        first, rest, again = given[:carried], given[carried : carried + others], as_now(function)
         found = cast(
             Tensors,
             control.while_loop(
@@ -116,7 +118,7 @@ class _Loop(torch.autograd.Function):
                 rest,
             ),
         )
-        ctx.recorder, ctx.function, ctx.sizes, ctx.given = recorder, function, (carried, others), given
+        ctx.recorder, ctx.function, ctx.sizes, ctx.given = recorder, again, (carried, others), given
         ctx.outside = standing()
         ctx.save_for_backward(found[0], *given)
         ctx.mark_non_differentiable(*(one for one in found[1:] if not one.is_floating_point()))
