@@ -123,7 +123,7 @@ def _condensed(problem: Problem, order: Sequence[int], into: Sequence[int]) -> C
         else (),
     )
     first = [place[main] for main in members]
-    return Condensed(found, tuple(groups), _ordered(found, first))
+    return Condensed(found, tuple(groups), nearest(found, first))
 
 
 def _hidden(problem: Problem, group: tuple[int, ...], out: set[int]) -> int:
@@ -141,16 +141,16 @@ def _hidden(problem: Problem, group: tuple[int, ...], out: set[int]) -> int:
     return max(0, most - sum(problem.nbytes[v] for v in out))
 
 
-def _ordered(problem: Problem, rank: Sequence[int]) -> tuple[int, ...]:
-    """The order of groups that is nearest to a rank."""
+def nearest(problem: Problem, rank: Sequence[int]) -> tuple[int, ...]:
+    """Return the order nearest to a rank of the items; those that wait for one another are left out."""
     waits = [mask.bit_count() for mask in problem.before]
-    heap = [(rank[g], g) for g, count in enumerate(waits) if not count]
+    heap = [(rank[item], item) for item, count in enumerate(waits) if not count]
     heapify(heap)
     order = []
     while heap:
-        _, group = heappop(heap)
-        order.append(group)
-        for later in problem.successors[group]:
+        _, item = heappop(heap)
+        order.append(item)
+        for later in problem.successors[item]:
             waits[later] -= 1
             if not waits[later]:
                 heappush(heap, (rank[later], later))

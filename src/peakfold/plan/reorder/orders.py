@@ -1,5 +1,6 @@
 """The order of first runs of least peak, for graphs where order alone can matter."""
 
+from peakfold.plan.reorder.condense import nearest
 from peakfold.plan.reorder.incremental import in_parts
 from peakfold.plan.reorder.problem import problem_of
 from peakfold.plan.schedule.frame import Frame
@@ -22,9 +23,12 @@ def least_peak(frame: Frame) -> tuple[int, ...]:
     if backward and len(frame.base) > SMALL:
         return ()
     problem, steps = problem_of(frame)
-    known = range(problem.size)
+    program = range(problem.size)
+    known = nearest(problem, program)
+    if len(known) < problem.size:
+        return ()
     found = in_parts(problem, known, LIMIT)
-    if len(found.order) < problem.size or found.peak >= problem.peak(known):
+    if found.peak >= problem.peak(program):
         return ()
     late = sorted(
         (step for step in range(tables.steps) if frame.late[step]), key=lambda s: int(frame.rank[s])
