@@ -157,6 +157,17 @@ def test_a_budget_is_for_all_of_the_arena(monkeypatch):
         plans.within_bytes("memory", one.program.timeline.peak)
 
 
+def test_what_a_program_holds_beside_the_task_counts():
+    task, constant = Task.of(build("bert", "tiny")), torch.ones(10)
+
+    def made(mine):
+        return peers.eager(Target(mine.model, mine.loss_fn, mine.optimizer, mine.batch))
+
+    alone, _ = observe(made, task)
+    beside, _ = observe(made, task, original=alone, constants=(constant, constant[2:]), arena=7)
+    assert beside.peak_bytes == alone.peak_bytes + constant.nbytes + 7
+
+
 def test_what_differs_is_seen():
     task = Task.of(build("bert", "tiny"))
 

@@ -40,7 +40,12 @@ class Observed:
 
 
 def observe(
-    make: Make, task: Task, seed: int = 0, original: Observed | None = None, arena: int = 0
+    make: Make,
+    task: Task,
+    seed: int = 0,
+    original: Observed | None = None,
+    constants: Sequence[torch.Tensor] = (),
+    arena: int = 0,
 ) -> tuple[Observed, Difference]:
     """Run a variant on copies of a task, and compare it with the original (with itself where None).
 
@@ -49,7 +54,8 @@ def observe(
         task: is not touched.
         seed: of the random stream.
         original: eager, observed with the same seed.
-        arena: bytes that it holds from before its first step on, beside what the task holds.
+        constants: of its program, which it holds beside the task.
+        arena: bytes of it, where the program runs in one.
     """
     with torch.random.fork_rng():
         mine = task.clone()
@@ -59,7 +65,9 @@ def observe(
         left = [*losses, *_left(mine)]
         difference = compare(left if original is None else original.left, left)
         kept = [Result(r.name, r.role, r.tensor.detach().clone()) for r in left] if original is None else ()
-        measured = peak_bytes(call, warmup=0, resident=lambda: mine.resident() + arena, device=task.device)
+        measured = peak_bytes(
+            call, warmup=0, resident=lambda: mine.resident(constants) + arena, device=task.device
+        )
     return Observed(call, measured.peak_bytes, kept), difference
 
 

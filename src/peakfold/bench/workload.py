@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import torch
+
 from peakfold.bench.observe import Call, Make, Observed, is_equal, message, observe, timed
 from peakfold.bench.peers import Peer, catalog
 from peakfold.bench.planned import CLOSE, SPARES, Planned, Plans, Search
@@ -13,7 +15,7 @@ from peakfold.budget import parse_memory
 from peakfold.errors import InfeasibleError
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.machine import free_bytes
-from peakfold.pipeline.program import TORCH
+from peakfold.pipeline.program import TORCH, Program
 from peakfold.pipeline.prove import planned_call
 from peakfold.pipeline.task import Task
 from peakfold.report.progress import Progress
@@ -51,11 +53,11 @@ class _Run:
         self.rows[row.name] = row
         self.emit(row)
 
-    def try_(self, row: Row, make: Make, arena: int = 0) -> None:
-        """Run a variant alone, which has so many bytes of an arena; a failure becomes the row's error."""
+    def try_(self, row: Row, make: Make, program: Program | None = None) -> None:
+        """Run a variant alone, a peer or a program; a failure becomes the row's error."""
         self.say("memory", 0.0, row.name)
         try:
-            seen, difference = observe(make, self.task, self.settings.seed, self.eager, arena)
+            seen, difference = observe(make, self.task, self.settings.seed, self.eager, *_beside(program))
         except Exception as error:
             self.put(replace(row, error=message(error)))
             return
@@ -171,11 +173,16 @@ def _add(run: _Run, plans: Plans, planned: Planned) -> None:
     )
     first = run.plans.setdefault(planned.program.plan, row.name)
     if first == row.name:
-        layout = planned.program.layout
-        arena = 0 if layout is None else layout.arena
-        run.try_(row, lambda task: planned_call(task, planned.program), arena)
+        run.try_(row, lambda task: planned_call(task, planned.program), planned.program)
     else:
         run.reuse(row, first)
+
+
+def _beside(program: Program | None) -> tuple[Sequence[torch.Tensor], int]:
+    """Return what a variant holds beside its task: constants, and bytes of an arena."""
+    if program is None:
+        return (), 0
+    return program.captured.binding.constants, 0 if program.layout is None else program.layout.arena
 
 
 def _quick(run: _Run) -> dict[str, Call]:
