@@ -6,6 +6,7 @@ from tests.unit.memory.brute import least_arena, legal
 
 from peakfold.errors import InfeasibleError, PlanError
 from peakfold.plan.memory import Buffer, Problem, check_placement, lower_bound, plan
+from peakfold.plan.memory.bound import aligned_bound
 
 
 @st.composite
@@ -42,6 +43,20 @@ def test_aligned_buffers_are_placed_optimally(problem):
     assert legal(problem, placement.offsets)
     assert placement.arena == least_arena(problem)
     assert placement.status == "optimal"
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(most=5, longest=4, largest=100, alignments=(1, 2, 8, 64)))
+def test_no_arena_is_below_the_bound_of_aligned_buffers(problem):
+    assert aligned_bound(problem) <= least_arena(problem)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=6), st.sampled_from([1, 4, 64]))
+def test_the_bound_of_aligned_buffers_that_live_at_once_is_reached(sizes, alignment):
+    problem = Problem(tuple(Buffer(str(i), i, 10, size, alignment) for i, size in enumerate(sizes)))
+    placement = plan(problem)
+    assert aligned_bound(problem) == placement.arena == placement.lower_bound
 
 
 @settings(max_examples=60, deadline=None)

@@ -15,6 +15,7 @@ from peakfold.plan.memory import (
     Buffer,
     Problem,
     check_placement,
+    exact,
     lower_bound,
     match,
     parts,
@@ -23,6 +24,8 @@ from peakfold.plan.memory import (
     read_solution,
     write_solution,
 )
+from peakfold.plan.memory.sections import columns, tables
+from peakfold.plan.memory.tables import BACKWARD, DEAD, FORWARD, WIDE
 
 PUBLIC = Path(__file__).parents[2] / "data" / "minimalloc"
 CAPACITY = 1_048_576
@@ -124,6 +127,19 @@ def test_a_large_training_step_is_planned_within_half_a_percent():
     assert len(problem.buffers) == 19_950
     check_placement(problem.placed(placement.offsets), placement.arena)
     assert placement.gap <= 0.005
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("way", [FORWARD, BACKWARD, WIDE])
+def test_one_search_decides_eight_aligned_buffers(seed, way):
+    random = np.random.default_rng(seed)
+    rows = [(int(at), int(at + width), int(size)) for at, width, size in random.integers(1, 8, (8, 3))]
+    problem = Problem(tuple(Buffer(str(i), *row, 64) for i, row in enumerate(rows)))
+    table = columns(problem)
+    memory = exact.Memory(np.zeros(len(table.total)), way)
+    forever = exact.Clock(float("inf"))
+    capacity = plan(problem).arena - 1
+    assert exact.attempt(tables(table), table, capacity, memory, forever)[0] == DEAD
 
 
 def test_the_bound_says_where_and_what():

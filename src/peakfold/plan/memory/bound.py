@@ -1,5 +1,6 @@
 """The lower bound of an arena: the largest sum of live sizes."""
 
+import heapq
 from dataclasses import dataclass
 
 from peakfold.plan.memory.problem import Problem
@@ -37,3 +38,31 @@ def lower_bound(problem: Problem) -> Bound:
             peak, when = live, time
     there = [i for i, b in enumerate(problem.buffers) if b.lower <= when < b.upper]
     return Bound(peak, when, tuple(sorted(there, key=lambda i: (-problem.buffers[i].size, i))))
+
+
+def aligned_bound(problem: Problem) -> int:
+    """Bytes that no arena is smaller than, as every offset is a multiple of the least alignment.
+
+    All that is live at once but the topmost buffer takes whole multiples of it.
+
+    Example:
+        >>> from peakfold.plan.memory.problem import Buffer
+        >>> aligned_bound(Problem((Buffer("x", 0, 2, 1, 64), Buffer("y", 1, 3, 60, 64))))
+        65
+    """
+    unit = min(b.alignment for b in problem.buffers)
+    rounded = [-(-b.size // unit) * unit for b in problem.buffers]
+    starts = [(b.lower, 1, i) for i, b in enumerate(problem.buffers)]
+    ends = [(b.upper, 0, i) for i, b in enumerate(problem.buffers)]
+    live = most = 0
+    rests = list[tuple[int, int]]()
+    for time, born, i in sorted(starts + ends):
+        if not born:
+            live -= rounded[i]
+            continue
+        live += rounded[i]
+        heapq.heappush(rests, (problem.buffers[i].size - rounded[i], problem.buffers[i].upper))
+        while rests[0][1] <= time:
+            heapq.heappop(rests)
+        most = max(most, live + rests[0][0])
+    return most

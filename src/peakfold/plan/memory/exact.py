@@ -37,6 +37,9 @@ CHUNK = 5_000
 LENGTHS = (1_000, 1_000, 4_000, 10_000)
 """Steps of the searches in turn, for a problem of at most 300 buffers."""
 
+SMALL, WHOLE = 8, 1 << 20
+"""Of so few buffers a search tries all orders, if it must: in fewer steps than these."""
+
 COOLING = 0.9
 """What is left of a section's heat after one search."""
 
@@ -115,6 +118,8 @@ def attempt(tables: Tables, table: Columns, capacity: int, memory: Memory, clock
 
 def next_length(buffers: int, searches: int) -> int:
     """Steps of a search: in turns of ``LENGTHS``, longer for large problems and as searches go by."""
+    if buffers <= SMALL:
+        return WHOLE
     turn = LENGTHS[searches // len(SHAPES) % len(LENGTHS)]
     return int(turn * max(buffers // 300, 1) << min(searches // 512, 40))
 

@@ -5,7 +5,7 @@ import time
 
 from peakfold.errors import InfeasibleError, UsageError
 from peakfold.plan.memory import search
-from peakfold.plan.memory.bound import Bound, lower_bound
+from peakfold.plan.memory.bound import Bound, aligned_bound, lower_bound
 from peakfold.plan.memory.exact import Clock
 from peakfold.plan.memory.parts import solve
 from peakfold.plan.memory.problem import Buffer, Placement, Problem, Status, as_int
@@ -48,7 +48,8 @@ def plan(
         _refuse(problem, bound, limit)
     _compile()
     begin = time.perf_counter()
-    best = solve(problem, bound.size, limit or 0, Clock(begin + time_budget), start or 0)
+    floor = max(bound.size, aligned_bound(problem))
+    best = solve(problem, floor, limit or 0, Clock(begin + time_budget), start or 0)
     return Placement(
         offsets=tuple(int(offset) for offset in best.offsets),
         arena=int(best.arena),
