@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from peakfold.bridge.capture.intercept import in_python
+from peakfold.bridge.runtime.rounding import Rounded
 from peakfold.bridge.runtime.verify import Observed, Target, copied, doubled, observe
 from peakfold.errors import PeakfoldError
 from peakfold.ir.control import nested
@@ -100,6 +101,19 @@ def _eager(task: Task, steps: int) -> Observed | None:
             return observe(target, None, steps=steps, precision="float64", widened=wide, device=task.device)
     except RuntimeError:
         return None
+
+
+def rounded(task: Task, steps: int, seed: int) -> Observed:
+    """Return what eager leaves in float64 where each operator rounds otherwise, at random."""
+    with in_python(), Rounded(seed):
+        return observe(
+            target_of(task),
+            None,
+            steps=steps,
+            precision="float64",
+            widened=task.widened,
+            device=task.device,
+        )
 
 
 def of_target(task: Task, target: Target) -> Task:

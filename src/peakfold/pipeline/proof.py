@@ -41,7 +41,7 @@ def _equal(run: Run, tried: Tried, eager: Observed, found: Observed) -> Equality
     if tried.known is not None:
         run.note("the comparison in float64 is from before: same program, weights, batch and machine")
     elif equality.ok and tried.times and equality.max_error is not None and equality.bound is not None:
-        proof = Proof(equality.max_error, equality.bound, tried.times, equality.widened)
+        proof = Proof(equality.max_error, equality.bound, tried.times, equality.widened, equality.undecided)
         fault = proof_cache.store(run.proofs, tried.key, proof)
         run.note(*([] if fault is None else [fault]))
     return equality

@@ -50,12 +50,14 @@ class Proof:
         bound: what it may be.
         times: measured with it.
         widened: the model's own casts to a narrower type were to float64 too.
+        undecided: numbers that rounding alone decides.
     """
 
     max_error: float
     bound: float
     times: Times
     widened: bool = False
+    undecided: int = 0
 
 
 def key_of(task: Task, program: Program) -> str:
@@ -89,7 +91,8 @@ def load(folder: Path, key: str) -> Proof | None:
         ratio = float(taken["plain_over_eager"])
         times = Times(float(taken["eager"]), float(taken["plan"]), ratio, str(taken["day"]))
         wide = bool(found.get("widened", False))
-        return Proof(float(found["max_error"]), float(found["bound"]), times, wide)
+        undecided = int(found.get("undecided", 0))
+        return Proof(float(found["max_error"]), float(found["bound"]), times, wide, undecided)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 import torch
 
 from peakfold.bridge.capture.batches import arguments
-from peakfold.bridge.runtime.compare import distance
+from peakfold.bridge.runtime.compare import allowed, distance
 from peakfold.bridge.runtime.compiled import Compiled, compiled
 from peakfold.bridge.runtime.measure import eager_step, interleaved_cpu_seconds
+from peakfold.bridge.runtime.rounding import RUNS, Spread
 from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Equality as Judged
 from peakfold.bridge.runtime.verify import Observed, Precision, judge, observe
 from peakfold.errors import PlanError
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.batch import first_rows, rows_of
-from peakfold.pipeline.exact import Exact, in_float64, of_target, target_of
+from peakfold.pipeline.exact import Exact, in_float64, of_target, rounded, target_of
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.proof_cache import Proof
 from peakfold.pipeline.sides import decided_otherwise, other_sides, ways, why_one_side
@@ -180,19 +181,34 @@ def _rounded(
 ) -> Equality:
     """Compare a program whose sums are rounded in another order than eager's.
 
-    In float64 it keeps to the bound; in the working precision it is at most `ROUNDING` times as far from
-    eager in float64 as eager is. What was proved before, for the same program and tensors, holds.
+    In float64 it keeps to the bound but for what rounding decides in eager too; in the working precision it
+    is at most `ROUNDING` times as far from eager in float64 as eager is. What was proved before, for the same
+    program and tensors, holds.
     """
     if known is not None:
         ok, error = known.max_error <= known.bound, known.max_error
-        return Equality(ok, error, known.bound, batch, STEPS, False, known.widened)
+        return Equality(ok, error, known.bound, batch, STEPS, False, known.widened, known.undecided)
     double = in_float64(task, program, STEPS)
     if double is None:
         return Equality(None, None, None, batch, STEPS, False)
-    exact = _exactly(double, batch)
+    exact, undecided = _settled(double, _exactly(double, batch), batch)
     own, split = (distance(double.original.results, seen.results) for seen in (eager, found))
     ok = exact.ok and split <= ROUNDING * own
-    return Equality(ok, exact.max_error, exact.bound, batch, STEPS, False, double.task.widened)
+    wide = double.task.widened
+    return Equality(ok, exact.max_error, exact.bound, batch, STEPS, False, wide, undecided)
+
+
+def _settled(double: Exact, found: Judged, batch: str) -> tuple[Judged, int]:
+    """Judge again what is over the bound: without the numbers that rounding alone decides, and how many.
+
+    Programs that decide between branches are judged as they were: their sides are compared one by one.
+    """
+    if found.ok or any(node.bodies for node in double.program.captured.graph.nodes):
+        return found, 0
+    original, moved = double.original, [rounded(double.task, STEPS, seed) for seed in range(RUNS)]
+    program = watch(double.task, double.program, "float64")
+    settled = Spread.of(original, moved).settled(original, program, allowed(original.results))
+    return judge(original, settled.found, precision="float64", batch=batch), settled.undecided
 
 
 def equal_in_part(task: Task, program: Program, share: float) -> Equality:

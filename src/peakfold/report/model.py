@@ -185,6 +185,7 @@ class Equality:
         steps: how many steps were compared.
         bit_equal: whether every bit agrees in the working precision; None when it was not checked.
         widened: the model's own casts to a narrower type were to float64 too, in both programs.
+        undecided: numbers that were not compared, since rounding alone decides them in eager itself.
     """
 
     ok: bool | None = None
@@ -194,6 +195,7 @@ class Equality:
     steps: int | None = None
     bit_equal: bool | None = None
     widened: bool = False
+    undecided: int = 0
 
 
 @dataclass(frozen=True)

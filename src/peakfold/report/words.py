@@ -87,6 +87,8 @@ def equality(equal: Equality) -> Verdict:
     errors = f"float64 error {error_text(equal.max_error)}, bound {error_text(equal.bound)}"
     if equal.widened:
         errors += ", the model's own casts widened in both"
+    if equal.undecided:
+        errors += f", {equal.undecided} numbers left out that rounding alone decides in eager itself"
     if not equal.bound:
         errors = f"error {error_text(equal.max_error)}, not compared in float64: its program differs"
     if not equal.ok:

@@ -81,6 +81,17 @@ def distance(exact: Sequence[Result], found: Sequence[Result]) -> float:
     return max((error_of(r.tensor, other, floors[r.role]) for r, other in pairs), default=0.0)
 
 
+def allowed(original: Sequence[Result]) -> dict[str, float]:
+    """Return by how much each number of a result may be off in float64, by name of the result.
+
+    Example:
+        >>> allowed([Result("w", "parameter", torch.tensor([1.0, 4.0]))])
+        {'w': 4e-09}
+    """
+    floors = _floors(original)
+    return {result.name: BOUND * max(_scale(result.tensor), floors[result.role]) for result in original}
+
+
 def _floors(results: Sequence[Result]) -> dict[Role, float]:
     floors: dict[Role, float] = {}
     for result in results:
