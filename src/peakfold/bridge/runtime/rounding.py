@@ -2,9 +2,9 @@
 
 Adam divides a gradient by its own root mean square. Where the gradient is zero in exact arithmetic, such as
 that of a bias before a normalization, roundoff is divided by roundoff: the new parameter has no digit that
-the program decides. Two right programs that sum in another order differ there by far more than either rounds. So
-the original is run several times with each result of its operators moved by one rounding, at random; how
-far its own results spread says which of their digits it decides.
+the program decides. Two right programs that sum in another order differ there by far more than either
+rounds. So the original is run several times with each result of its operators moved by one rounding, at
+random; how far its own results spread says which of their digits it decides.
 """
 
 from collections.abc import Mapping, Sequence
