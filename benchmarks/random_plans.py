@@ -21,6 +21,7 @@ from peakfold.ir.plan import OffloadGap, Plan, Recompute, Region, Run
 from peakfold.ir.recompute import why_not_again
 from peakfold.ir.regions import candidates as splittable
 from peakfold.ir.types import TensorType
+from peakfold.pipeline.exact import casts_down
 from peakfold.pipeline.task import Task
 from peakfold.plan.check import require_legal
 from peakfold.plan.fission.axes import Axes
@@ -66,9 +67,15 @@ class Subject:
 
     @staticmethod
     def of(name: str, task: Task) -> "Subject":
-        """Capture a task, with its own tensors, and positive numbers for the optimizer's state."""
-        graph = task.capture().graph
+        """Capture a task, with its own tensors, and positive numbers for the optimizer's state.
+
+        Casts to a narrower type are widened: sums of another order are rounded otherwise there, beside which
+        a lost part is not seen.
+        """
         model = task.model
+        graph = task.capture().graph
+        if all(weight.dtype == torch.float64 for weight in model.parameters()) and casts_down(graph):
+            graph = replace(task, widened=True).capture().graph
         named: dict[str, torch.Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         if isinstance(task.batch, tuple):
             named |= {f"batch.{i}": leaf for i, leaf in enumerate(task.batch)}
