@@ -1,4 +1,4 @@
-"""What a user may write as a budget, and what it comes to in bytes."""
+"""What a user may write as a budget, and what it comes to in bytes; what seeds may be."""
 
 import math
 import re
@@ -19,6 +19,7 @@ UNITS: dict[str, int] = {
     "tib": 2**40,
 }
 ARENA = "arena:"
+SEEDS = 2**63
 FORMS = "bytes (4000000000), a size ('4GiB', '900 MB'), a share of the eager peak ('40%') or 'fit'"
 IN_ARENA = f"{FORMS}; 'arena:' before it for the arena alone"
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
@@ -135,6 +136,30 @@ def parse_latency(given: str | float) -> float:
             got=repr(given),
         )
     return ratio
+
+
+def require_seed(seed: int, stage: str = "options") -> None:
+    """Refuse what no random stream begins with.
+
+    Args:
+        seed: what the caller gave.
+        stage: of the error.
+
+    Raises:
+        UsageError: it is negative, or has more than 63 bits.
+
+    Example:
+        >>> require_seed(3)
+        >>> require_seed(-3)
+        Traceback (most recent call last):
+        peakfold.errors.UsageError: options: the seed is out of range
+          expected: 0 <= seed < 2**63
+          got: -3
+    """
+    if not 0 <= seed < SEEDS:
+        raise UsageError(
+            stage=stage, what="the seed is out of range", expected="0 <= seed < 2**63", got=str(seed)
+        )
 
 
 def _unreadable(got: str, hint: str = "") -> UsageError:

@@ -3,10 +3,15 @@
 import pytest
 
 from peakfold.cost.costs import Costs
-from peakfold.errors import InfeasibleError
+from peakfold.errors import InfeasibleError, UsageError
 from peakfold.ir.graph import Graph, Input, Node, Op, Output, Value
+from peakfold.ir.plan import Plan
 from peakfold.ir.types import tensor
-from peakfold.plan.schedule import planner
+from peakfold.pipeline.request import request
+from peakfold.plan.memory import Buffer, Problem, plan
+from peakfold.plan.memory.joint import improve_order
+from peakfold.plan.schedule import offload_search, planner
+from peakfold.plan.search import joint
 
 LAYERS = 60
 UNIT = 4000
@@ -90,3 +95,22 @@ def test_bytes_of_small_programs_are_read_in_kilobytes():
     assert "bound 16.0 kB" in error.got
     assert "4.0 kB" in error.where
     assert "0.0 MB" not in str(error)
+
+
+SEARCHES = {
+    "planner": lambda seed: planner.optimize(GRAPH, COSTS, seed=seed),
+    "front": lambda seed: planner.optimize_front(GRAPH, COSTS, budgets=(TIGHT,), seed=seed),
+    "offloads": lambda seed: offload_search.optimize(GRAPH, COSTS, memory=TIGHT, seed=seed),
+    "joint": lambda seed: joint.optimize(GRAPH, COSTS, lambda _: COSTS, seed=seed),
+    "placement": lambda seed: plan(Problem((Buffer("a", 0, 1, 8),)), seed=seed),
+    "order": lambda seed: improve_order(GRAPH, COSTS, Plan(GRAPH.digest), seed=seed),
+    "request": lambda seed: request(None, None, 1, None, seed, "eager", True),
+}
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+@pytest.mark.parametrize("search", SEARCHES)
+def test_seeds_out_of_range_are_refused_everywhere(search, seed):
+    with pytest.raises(UsageError) as caught:
+        SEARCHES[search](seed)
+    assert f"the seed is out of range\n  expected: 0 <= seed < 2**63\n  got: {seed}" in str(caught.value)

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal
 
-from peakfold.budget import ARENA, MemoryBudget, parse_budget, parse_latency, parse_memory
+from peakfold.budget import ARENA, MemoryBudget, parse_budget, parse_latency, parse_memory, require_seed
 from peakfold.errors import UsageError
 from peakfold.report.model import Limits
-
-SEEDS = 2**63
 
 Rng = Literal["eager", "counter"]
 ArenaHolds = Literal["step", "all"]
@@ -127,10 +125,9 @@ def request(
         raise UsageError(
             stage="options", what="the iteration count is negative", expected=">= 0", got=str(iterations)
         )
-    if not 0 <= seed < SEEDS:
-        raise UsageError(
-            stage="options", what="the seed is out of range", expected="0 <= seed < 2**63", got=str(seed)
-        )
+    require_seed(seed)
+    _require_file("--resume", resume)
+    _require_file("--save-search", save_search)
     if (resume or save_search) and not fission:
         raise UsageError(
             stage="options",
@@ -185,6 +182,18 @@ def _arena_holds(given: str, memory: str | float | None, offload: str | None) ->
             got=repr(offload),
         )
     return "all"
+
+
+def _require_file(option: str, given: str | None) -> None:
+    if given == "-":
+        raise UsageError(
+            stage="options",
+            what="a search is saved to and read from a file, not a stream",
+            where=option,
+            expected="the name of a file",
+            got="-",
+            hint="write ./- for a file of that name",
+        )
 
 
 def _require_number(name: str, given: object, kind: type) -> None:

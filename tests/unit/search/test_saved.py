@@ -34,5 +34,16 @@ def test_only_searches_with_regions_are_saved(name):
         request(None, None, 1, None, 0, "eager", True, **{name: "file"})
 
 
+@pytest.mark.parametrize("name", ["resume", "save_search"])
+def test_a_search_is_no_stream(name):
+    def asked(file):
+        return request(None, None, 1, None, 0, "eager", True, fission=True, **{name: file})
+
+    at = f"--{name.replace('_', '-')}"
+    with pytest.raises(UsageError, match=f"a search is saved to and read from a file, .*\n  at: {at}"):
+        asked("-")
+    assert getattr(asked("./-"), name) == "./-"
+
+
 def test_operators_are_measured_by_one_process_alone():
     assert side_by_side(simulated=False) == 1

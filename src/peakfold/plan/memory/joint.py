@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from peakfold.budget import require_seed
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph, Node
 from peakfold.ir.plan import Compute, Plan, Schedule
@@ -69,6 +70,7 @@ def improve_order(
         >>> found.plan.order, found.layout.arena
         ((1, 3, 2, 4), 1152)
     """
+    require_seed(seed, "memory")
     search = _Search(graph, costs, plan, np.random.default_rng(seed))
     tried = 0
     while tried < moves and search.layout.arena > max(capacity, 1):

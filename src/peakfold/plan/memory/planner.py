@@ -3,6 +3,7 @@
 import functools
 import time
 
+from peakfold.budget import require_seed
 from peakfold.errors import InfeasibleError, UsageError
 from peakfold.plan.memory import search
 from peakfold.plan.memory.bound import Bound, aligned_bound, lower_bound
@@ -34,7 +35,7 @@ def plan(
 
     Raises:
         InfeasibleError: the capacity is below the largest buffer or below the lower bound.
-        UsageError: the capacity or the seed is no integer, or the time is none.
+        UsageError: the capacity or the seed is no integer, the seed is out of range, or the time is none.
 
     Example:
         >>> two = Problem((Buffer("x", 0, 2, 8), Buffer("y", 1, 3, 8)))
@@ -43,6 +44,7 @@ def plan(
     """
     limit, start = _whole("capacity", capacity), _whole("seed", seed)
     _check(time_budget)
+    require_seed(start or 0, "memory")
     bound = lower_bound(problem)
     if limit is not None:
         _refuse(problem, bound, limit)

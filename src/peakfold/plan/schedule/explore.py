@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from peakfold.budget import require_seed
 from peakfold.plan.schedule.annealing import anneal
 from peakfold.plan.schedule.archive import Archive, archive, note
 from peakfold.plan.schedule.arrays import Tables
@@ -63,6 +64,7 @@ class Explorer:
     def __init__(
         self, frame: Frame, seed: int, budgets: tuple[int, ...] = (), order: tuple[int, ...] = ()
     ) -> None:
+        require_seed(seed, "search")
         self.frame = frame
         self.order = order
         self.code: Code = encode(frame)
