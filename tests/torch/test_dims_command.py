@@ -38,3 +38,23 @@ def test_a_file(tmp_path):
 def test_an_unknown_target(capsys):
     assert guarded(app, ["dims", "bertt"]) == 2
     assert "did you mean 'bert'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "axis", "operator", "why"),
+    [
+        ("lstm", "sequence", "mkldnn_rnn_layer_backward", "has no rule"),
+        ("rwkv", "sequence", "select", "picks places of it"),
+        ("bert", "vocabulary", "_log_softmax", "needs all of it at once"),
+        ("bert", "hidden", "native_layer_norm", "needs all of it at once"),
+    ],
+)
+def test_where_an_axis_ends_is_said_and_why(target, axis, operator, why, capsys):
+    assert guarded(app, ["dims", target, "--size", "tiny", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (ends,) = (row["ends"] for row in found["axes"] if row["name"] == axis)
+    assert (operator, why) in {(end["operator"], end["why"]) for end in ends}
+    assert guarded(app, ["dims", target, "--size", "tiny"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{axis} ends where" in said
+    assert f"{operator} {why}" in said

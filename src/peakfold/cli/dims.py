@@ -1,6 +1,7 @@
 """``peakfold dims``: the axes that a program can be split along."""
 
 import json as text
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,10 @@ from peakfold.cli.progress import Reporter
 from peakfold.report.units import bytes_text
 
 if TYPE_CHECKING:
-    from peakfold.pipeline.axes import AxesOf
+    from peakfold.pipeline.axes import AxesOf, End
+
+MOST_ENDS = 3
+"""Kinds of operators that are printed of each axis; JSON has all."""
 
 
 def dims(chosen: dict[str, str], rows: int, output: Output) -> None:
@@ -34,8 +38,24 @@ def dims(chosen: dict[str, str], rows: int, output: Output) -> None:
     left = len(found.axes) - rows
     if left > 0:
         output.tables.print(f"and {left} smaller ones; --json lists all", highlight=False)
+    for line in _ends(found, rows):
+        output.tables.print(line, highlight=False, markup=False)
     if found.barriers:
         output.tables.print(f"not split: {', '.join(found.barriers)}", highlight=False, markup=False)
+
+
+def _ends(found: "AxesOf", rows: int) -> Iterator[str]:
+    """Say where the axes of the table end, and why."""
+    for row in found.axes[:rows]:
+        said = [f"{end.operator} {end.why} ({_of(end)})" for end in row.ends[:MOST_ENDS]]
+        left = len(row.ends) - MOST_ENDS
+        said += [f"{left} more kinds"] if left > 0 else []
+        if said:
+            yield f"{row.name} ends where {', '.join(said)}"
+
+
+def _of(end: "End") -> str:
+    return end.first if end.count == 1 else f"{end.first} and {end.count - 1} more"
 
 
 def _table(found: "AxesOf", rows: int) -> Table:
