@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 from unittest.mock import patch
 
-from peakfold.bridge.capture.reads import MISSING, Entry
+from peakfold.bridge.capture.entries import MISSING, Entry
 
 
 @contextmanager

@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
-import numpy as np
 import torch
 
 from peakfold.bridge.capture.captured import Missing
+from peakfold.bridge.capture.entries import Entry
 from peakfold.bridge.capture.environment import variable_entries
 from peakfold.bridge.capture.guards import (
     Geometries,
@@ -17,13 +17,7 @@ from peakfold.bridge.capture.guards import (
     hook_tables,
 )
 from peakfold.bridge.capture.optimizer_guards import OptimizerGuard, optimizer_guard
-from peakfold.bridge.capture.reads import (
-    Entry,
-    absences_read,
-    closures_read,
-    globals_read,
-    modules_read,
-)
+from peakfold.bridge.capture.reads import Reader
 from peakfold.bridge.capture.trace import Trace
 from peakfold.bridge.capture.truths import Truth, truths_of
 
@@ -44,17 +38,13 @@ def guards_of(
     """
     model, batch, code = trace.module.module, trace.batch, trace.code
     truths = truths_of(trace.tape.book.comparisons.values())
-    found = (
-        *modules_read(model, code),
-        *absences_read(model, code),
-        *globals_read(code),
-        *closures_read(function, code),
-        *variable_entries(code.variables),
-    )
+    reader = Reader(code, model)
+    found = (*reader.everything(function), *variable_entries(code.variables))
+    roots = (model, *reader.others)
     entries = tuple(_distinct(found))
     copied = tuple(entry for entry in entries if not _is_one_object(entry))
     plain = tuple(entry for entry in entries if _is_one_object(entry))
-    tables = hook_tables(model)
+    tables = hook_tables(roots)
     graded = (
         () if optimizer is None else tuple(p for group in optimizer.param_groups for p in group["params"])
     )
@@ -63,9 +53,9 @@ def guards_of(
         batch.tree,
         trace.ambient,
         model,
-        Same.of(_rows(model, "_modules")),
-        Same.of(_rows(model, "_parameters")),
-        Geometries.of([row for row in _tensors(model) if row[0][row[1]] is not None]),
+        Same.of(_rows(roots, "_modules")),
+        Same.of(_rows(roots, "_parameters")),
+        Geometries.of([row for row in _tensors(roots) if row[0][row[1]] is not None]),
         plain,
         Same.of((entry.table, entry.key, entry.label) for entry in plain),
         copied,
@@ -79,19 +69,23 @@ def guards_of(
 
 def _is_one_object(entry: Entry) -> bool:
     """Whether what a namespace holds is the same object each time it is asked."""
-    return not isinstance(entry.value, list | dict | set | np.ndarray) and entry.table is not os.environ
+    return entry.is_one_object and entry.table is not os.environ
 
 
-def _rows(model: torch.nn.Module, attribute: str) -> Iterator[tuple[Mapping[str, object], str, str]]:
-    for path, module in model.named_modules():
+def _rows(
+    roots: Sequence[torch.nn.Module], attribute: str
+) -> Iterator[tuple[Mapping[str, object], str, str]]:
+    for path, module in (found for root in roots for found in root.named_modules()):
         table: Mapping[str, object] = getattr(module, attribute)
         for key in table:
             yield table, key, f"{path}.{key}" if path else key
 
 
-def _tensors(model: torch.nn.Module) -> Iterator[tuple[Mapping[str, torch.Tensor | None], str, str]]:
+def _tensors(
+    roots: Sequence[torch.nn.Module],
+) -> Iterator[tuple[Mapping[str, torch.Tensor | None], str, str]]:
     for attribute in ("_parameters", "_buffers"):
-        yield from cast(Iterator[tuple[Mapping[str, torch.Tensor | None], str, str]], _rows(model, attribute))
+        yield from cast(Iterator[tuple[Mapping[str, torch.Tensor | None], str, str]], _rows(roots, attribute))
 
 
 def _optimizer(

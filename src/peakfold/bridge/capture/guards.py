@@ -12,8 +12,8 @@ from torch.nn.modules import module as torch_module
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import FlatBatch, arguments
+from peakfold.bridge.capture.entries import Entry
 from peakfold.bridge.capture.optimizer_guards import OptimizerGuard
-from peakfold.bridge.capture.reads import Entry
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -316,10 +316,11 @@ def _has_gradient(parameter: torch.Tensor) -> bool:
     return parameter.grad is not None
 
 
-def hook_tables(model: torch.nn.Module) -> list[Mapping[int, object]]:
-    """Return every table of hooks of a model, and torch's global ones."""
+def hook_tables(roots: Iterable[torch.nn.Module]) -> list[Mapping[int, object]]:
+    """Return every table of hooks of modules and what is in them, and torch's global ones."""
     tables: list[Mapping[int, object]] = [getattr(torch_module, f"_global{name}") for name in _HOOKS]
-    return tables + [getattr(module, name) for module in model.modules() for name in _HOOKS]
+    modules = (module for root in roots for module in root.modules())
+    return tables + [getattr(module, name) for module in modules for name in _HOOKS]
 
 
 def batch_guards(batch: FlatBatch) -> tuple[Leaf, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from peakfold.bridge.capture.reads import MISSING
+from peakfold.bridge.capture.entries import MISSING
 from peakfold.bridge.capture.truths import Truth, broken_truth
 
 OF_SCHEDULERS = "initial_lr"

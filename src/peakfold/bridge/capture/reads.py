@@ -1,224 +1,183 @@
 """What Python the model's code reads: globals, closures and attributes that decide what it computes."""
 
-import cProfile
-import gc
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
 
-import numpy as np
 import torch
 
-from peakfold.bridge.capture.places import is_model_code
+from peakfold.bridge.capture.entries import MISSING, MOST, Cells, Entry, Slots
+from peakfold.bridge.capture.ran import ExecutedCode, globals_of
 
-_PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
-_MOST = 64
-_ELEMENTS = 1 << 16
-"""Elements of an array beyond which it is not compared before each step."""
-MISSING = object()
-"""Stands for an entry that is not there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of a namespace that must stay what it is.
-
-    Attributes:
-        table: the namespace, e.g. a module's globals or an object's ``__dict__``.
-        key: name in it.
-        value: what it holds; a copy where it is a list, dict or set.
-        label: what to call it.
-    """
-
-    table: Mapping[str, object]
-    key: str
-    value: object
-    label: str
-
-    def holds(self) -> bool:
-        """Whether it is what it was."""
-        now = self.table.get(self.key, MISSING)
-        if isinstance(self.value, np.ndarray):
-            return isinstance(now, np.ndarray) and _is_equal(now, self.value)
-        return now is self.value or (type(now) is type(self.value) and now == self.value)
-
-    def words(self) -> str:
-        """Return what differs."""
-        now = self.table.get(self.key, MISSING)
-        then = "not there" if self.value is MISSING else repr(self.value)
-        return f"{self.label} is {'gone' if now is MISSING else repr(now)}, captured as {then}"
+_DEPTH = 4
+"""How many attributes of attributes, or items, are followed."""
 
 
 @dataclass(eq=False)
-class ExecutedCode:
-    """The model's code that ran, each with the globals that it ran in.
+class Reader:
+    """Follows what code reads, from globals, closures and modules to objects and their attributes.
+
+    An attribute counts where the code has its name. Which object is there counts as much as what is in
+    it, but where the code itself sets the attribute: then it is what the last run in Python left.
 
     Attributes:
-        ran: globals by code.
-        variables: names of the environment variables that were read.
+        code: what ran.
+        model: what it ran on.
+        others: modules that it reads beside the model, e.g. a criterion; complete after `everything`.
     """
 
-    ran: dict[types.CodeType, Mapping[str, object]] = field(default_factory=dict)
-    variables: dict[str, None] = field(default_factory=dict)
+    code: ExecutedCode
+    model: torch.nn.Module
+    others: list[torch.nn.Module] = field(default_factory=list)
+    _seen: dict[int, object] = field(default_factory=dict)
+    _of_classes: set[tuple[int, str]] = field(default_factory=set)
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Note the code that starts to run inside; torch's own does not count.
+    def __post_init__(self) -> None:
+        self._names, self._stored = self.code.names, self.code.stored
+        self._seen.update((id(module), module) for module in self.model.modules())
 
-        No garbage is collected meanwhile: what runs then is not called by the model.
-        """
-        ran = self.ran
-        before = sys.getprofile()
+    def everything(self, function: Callable[..., object]) -> Iterator[Entry]:
+        """Yield all that was read by a function that was called with the model."""
+        yield from self._modules(self.model, "")
+        yield from absences_read(self.model, self.code)
+        for ran, table in self.code.ran.items():
+            where = str(table.get("__name__", ""))
+            for name in sorted(name for name in globals_of(ran) if name in table and not _is_dunder(name)):
+                yield from self._held(table, name, f"the global {where}.{name}", f"{where}.{name}")
+        yield from self._inside(function, f"{type(function).__name__} in a closure", _DEPTH)
+        for module in self.others:
+            yield from self._modules(module, f"{type(module).__name__}.")
+            for part in module.modules():
+                yield from (Entry.of(part._buffers, key, key) for key in part._buffers)
 
-        def note(frame: types.FrameType, event: str, arg: object) -> None:
-            if event == "call" and frame.f_code not in ran and is_model_code(frame.f_code):
-                ran[frame.f_code] = frame.f_globals
+    def _modules(self, root: torch.nn.Module, prefix: str) -> Iterator[Entry]:
+        for path, module in root.named_modules():
+            before = f"{prefix}{path}." if path else prefix
+            table: Mapping[str, object] = module.__dict__
+            names = self._names | _names_of(type(module))  # type: ignore[arg-type]
+            for key in sorted(names & table.keys() - _TABLES):
+                yield from self._held(table, key, f"{before}{key}", f"{before}{key}")
+            yield from self._class(type(module), before, table, _DEPTH)
+            if "forward" not in table:
+                yield Entry(table, "forward", MISSING, f"{before}forward")
 
-        collecting = gc.isenabled()
-        gc.disable()
-        sys.setprofile(note)
-        try:
-            yield
-        finally:
-            _set_profiler(before)
-            if collecting:
-                gc.enable()
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Every global and attribute name in the code, those that ``getattr`` is given included."""
-        texts = (text for code in self.ran for text in code.co_consts if isinstance(text, str))
-        read = frozenset(name for code in self.ran for name in code.co_names)
-        return read.union(text for text in texts if text.isidentifier())
-
-
-def _set_profiler(profiler: object) -> None:
-    """Set a profiler again; one of cProfile's is no function and has its own way."""
-    if isinstance(profiler, cProfile.Profile):
-        sys.setprofile(None)
-        profiler.enable()
-    else:
-        sys.setprofile(profiler)  # type: ignore[arg-type]
-
-
-def is_plain(value: object) -> bool:
-    """Whether a value is a number, text, dtype or a small container of them.
-
-    Example:
-        >>> is_plain((1, "a")), is_plain({"scale": 2.0}), is_plain(object())
-        (True, True, False)
-    """
-    if isinstance(value, _PLAIN):
-        return True
-    if isinstance(value, tuple | list | set | frozenset) and type(value).__module__ == "builtins":
-        return len(value) <= _MOST and all(map(is_plain, value))
-    if type(value) is dict:
-        return len(value) <= _MOST and all(is_plain(k) and is_plain(v) for k, v in value.items())
-    return False
-
-
-def entry(table: Mapping[str, object], key: str, label: str) -> Entry | None:
-    """Return the entry of a namespace where it holds something plain or an array of NumPy, else None."""
-    value = table.get(key, MISSING)
-    if not is_plain(value) and not (isinstance(value, np.ndarray) and value.size <= _ELEMENTS):
-        return None
-    return Entry(table, key, _copied(value), label)
-
-
-def _copied(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    return value.copy() if isinstance(value, set | np.ndarray) else value
-
-
-def _is_equal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Whether two arrays hold the same bytes in the same form."""
-    same = one.shape == other.shape and one.dtype == other.dtype
-    return same and one.tobytes() == other.tobytes()
-
-
-def globals_read(code: ExecutedCode) -> Iterator[Entry]:
-    """Yield what code reads of globals, of modules and of objects that globals name."""
-    names = code.names
-    for ran, table in code.ran.items():
-        where = str(table.get("__name__", ""))
-        for name in ran.co_names:
-            if name in table and not name.startswith("__"):
-                yield from _named(table, name, f"{where}.{name}", names)
-
-
-def _named(table: Mapping[str, object], name: str, label: str, names: frozenset[str]) -> Iterator[Entry]:
-    plain = entry(table, name, f"the global {label}")
-    if plain is not None:
-        yield plain
-        return
-    yield from attributes_read(table[name], label, names)
-
-
-def attributes_read(value: object, label: str, names: frozenset[str], depth: int = 3) -> Iterator[Entry]:
-    """Yield the plain attributes of a module, class or object that have one of some names.
-
-    Args:
-        value: the object.
-        label: what to call it.
-        names: attribute names that the code has.
-        depth: how many attributes of attributes to follow.
-    """
-    if isinstance(value, torch.Tensor | torch.nn.Module | types.FunctionType) or is_torch(value):
-        return
-    table = getattr(value, "__dict__", None)
-    if not isinstance(table, Mapping):
-        return
-    for name in sorted(name for name in names & table.keys() if not name.startswith("__")):
-        found = entry(table, name, f"{label}.{name}")
-        if found is not None:
+    def _held(
+        self, table: Mapping[str, object], key: str, label: str, inner: str, depth: int = _DEPTH
+    ) -> Iterator[Entry]:
+        value = table.get(key, MISSING)
+        if value is MISSING or _is_volatile(value):
+            return
+        found = Entry.of(table, key, label)
+        if found.is_plain or key not in self._stored:
             yield found
-        elif depth > 0:
-            yield from attributes_read(table[name], f"{label}.{name}", names, depth - 1)
+        if not found.is_plain:
+            yield from self._inside(value, inner, depth - 1)
+
+    def _inside(self, value: object, label: str, depth: int) -> Iterator[Entry]:
+        if depth < 0 or id(value) in self._seen or isinstance(value, torch.Tensor):
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, torch.nn.Module):
+            self.others.append(value)
+        elif isinstance(value, types.FunctionType):
+            yield from self._function(value) if value.__code__ in self.code.ran else ()
+        elif isinstance(value, dict | list | tuple | partial | types.MethodType):
+            for part in _parts(value):
+                yield from self._inside(part, f"an item of {label}", depth - 1)
+        elif not is_torch(value) and not _is_standard(value):
+            yield from self._object(value, label, depth)
+
+    def _function(self, function: types.FunctionType) -> Iterator[Entry]:
+        name = function.__qualname__
+        for key, value in _defaults(function):
+            if isinstance(value, dict | list | set):
+                yield Entry.of({key: value}, key, f"{key}, a default of {name}")
+            yield from self._inside(value, f"{key}, a default of {name}", _DEPTH)
+        for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            held = Cells(cell)
+            inner = f"{type(held.get(key)).__name__} in a closure"
+            if not _is_dunder(key):
+                yield from self._held(held, key, f"{key}, which {name} closes over", inner)
+
+    def _object(self, value: object, label: str, depth: int) -> Iterator[Entry]:
+        kind = value if isinstance(value, type) else type(value)
+        table: Mapping[str, object] | None = getattr(value, "__dict__", None)
+        if not isinstance(table, Mapping):
+            table = Slots(value)
+        if not isinstance(value, type):
+            for name in sorted(self._names.intersection(table)):
+                if not _is_dunder(name):
+                    yield from self._held(table, name, f"{label}.{name}", f"{label}.{name}", depth)
+        if not isinstance(value, types.ModuleType):
+            yield from self._class(kind, f"{label}.", None if isinstance(value, type) else table, depth)
+
+    def _class(
+        self, kind: type, prefix: str, table: Mapping[str, object] | None, depth: int
+    ) -> Iterator[Entry]:
+        """Yield what is read of a class, and of an object that might get an attribute of its own instead."""
+        for base in kind.__mro__:
+            if is_torch(base) or _is_standard(base):
+                continue
+            held = vars(base)
+            for name in sorted((self._names | _CALLED) & held.keys()):
+                if _is_dunder(name) and name not in _CALLED:
+                    continue
+                if (id(base), name) not in self._of_classes:
+                    self._of_classes.add((id(base), name))
+                    label = f"{base.__qualname__}.{name}"
+                    yield from self._held(held, name, label, label, depth)
+                if (
+                    table is not None
+                    and not isinstance(table, Slots)
+                    and not {name} & (table.keys() | self._stored)
+                ):
+                    yield Entry(table, name, MISSING, f"{prefix}{name}")
+
+
+_CALLED = frozenset(("forward", "__call__"))
+
+
+def _parts(value: object) -> list[object]:
+    """Return what a container or a bound function holds; nothing of a large one."""
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    assert isinstance(value, dict | list | tuple)
+    if len(value) > MOST:
+        return []
+    return list(value.values() if isinstance(value, dict) else value)
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__")
+
+
+def _root_of(value: object) -> str:
+    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", "")
+    return name.partition(".")[0] if isinstance(name, str) else ""
+
+
+def _is_standard(value: object) -> bool:
+    """Whether a module or class is Python's own."""
+    return isinstance(value, types.ModuleType | type) and _root_of(value) in sys.stdlib_module_names
+
+
+def _is_volatile(value: object) -> bool:
+    """Whether an object changes with what runs around the program: loggers, locks, streams."""
+    return _root_of(type(value)) in _VOLATILE
+
+
+_VOLATILE = frozenset(
+    ("logging", "threading", "_thread", "contextvars", "_contextvars", "_io", "io", "weakref")
+)
 
 
 def is_torch(value: object) -> bool:
-    """Whether a module or class is torch's own."""
-    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", "")
-    return isinstance(name, str) and (name == "torch" or name.startswith("torch."))
-
-
-def closures_read(function: Callable[..., object], code: ExecutedCode) -> Iterator[Entry]:
-    """Yield what a function closes over, and what the functions in there close over."""
-    names, seen = code.names, set[int]()
-    waiting: list[object] = [function]
-    while waiting:
-        found = waiting.pop()
-        if id(found) in seen:
-            continue
-        seen.add(id(found))
-        if isinstance(found, partial):
-            waiting += [found.func, *found.args, *found.keywords.values()]
-        elif isinstance(found, types.MethodType):
-            waiting += [found.__func__, found.__self__]
-        elif isinstance(found, types.FunctionType):
-            yield from _cells(found, waiting)
-        else:
-            yield from attributes_read(found, f"{type(found).__name__} in a closure", names)
-
-
-def _cells(function: types.FunctionType, waiting: list[object]) -> Iterator[Entry]:
-    for name, value in _defaults(function):
-        if isinstance(value, dict | list | set) and is_plain(value):
-            yield Entry({name: value}, name, _copied(value), f"{name}, a default of {function.__qualname__}")
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        table = Cells(cell)
-        found = entry(table, name, f"{name}, which {function.__qualname__} closes over")
-        if found is not None:
-            yield found
-        else:
-            waiting.append(table.get(name))
+    """Whether a module or class, or an object's class, is torch's own."""
+    return _root_of(value) == "torch"
 
 
 def _defaults(function: types.FunctionType) -> Iterator[tuple[str, object]]:
@@ -226,40 +185,6 @@ def _defaults(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
     yield from zip(names, values, strict=True)
     yield from (function.__kwdefaults__ or {}).items()
-
-
-class Cells(Mapping[str, object]):
-    """A closure cell as a namespace of one entry."""
-
-    def __init__(self, cell: types.CellType) -> None:
-        self._cell = cell
-
-    def __getitem__(self, key: str) -> object:
-        try:
-            return self._cell.cell_contents
-        except ValueError:
-            raise KeyError(key) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 1
-
-
-def modules_read(model: torch.nn.Module, code: ExecutedCode) -> Iterator[Entry]:
-    """Yield the plain attributes of every module that code reads, and of objects in them."""
-    names, seen = code.names, set[int]()
-    for path, module in model.named_modules():
-        prefix = f"{path}." if path else ""
-        table: Mapping[str, object] = module.__dict__
-        for key in sorted((names | _names_of(type(module))) & table.keys() - _TABLES):  # type: ignore[arg-type]
-            found = entry(table, key, f"{prefix}{key}")
-            if found is not None:
-                yield found
-            elif id(table[key]) not in seen:
-                seen.add(id(table[key]))
-                yield from attributes_read(table[key], f"{prefix}{key}", names)
 
 
 def absences_read(model: torch.nn.Module, code: ExecutedCode) -> Iterator[Entry]:

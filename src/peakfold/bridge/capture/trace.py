@@ -17,7 +17,7 @@ from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
 from peakfold.bridge.capture.guards import Ambient
 from peakfold.bridge.capture.keyed import new_key
 from peakfold.bridge.capture.places import Places
-from peakfold.bridge.capture.reads import ExecutedCode
+from peakfold.bridge.capture.ran import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
 from peakfold.bridge.capture.tape import Tape
 from peakfold.bridge.capture.values import asked_by_libraries
