@@ -46,7 +46,8 @@ def rows(tmp_path_factory):
 
 
 def test_all_that_was_asked_for_has_a_row(rows):
-    assert [name for name in rows if not name.endswith(("-1%", "-2%", "-5%", "-0.5%", "-1.5%", "-4%"))] == [
+    beside = ("+2%", "-1%", "-2%", "-5%", "-0.5%", "-1.5%", "-4%")
+    assert [name for name in rows if not name.endswith(beside)] == [
         "eager",
         "checkpoint-1",
         "accumulate-2",
@@ -87,6 +88,19 @@ def test_a_budget_that_cannot_be_kept_is_a_row(rows):
     row = rows["peakfold memory 1kB"]
     assert row.error.startswith("InfeasibleError: plan: no program within the budget was found")
     assert (row.peak_bytes, row.latency_ratio) == (None, None)
+
+
+def test_plans_a_little_beside_a_limit_of_time_run_too():
+    plans = Plans(Task.of(build("bert", "tiny")), Settings(time_budget=0.2), lambda *words: None)
+    limit = 1.15 * plans.plain.timeline.seconds
+    shares = {"t +2%": 1.02, "t -0.5%": 0.995, "t -5%": 0.95}
+    found = {one.constraint: one.program for one in plans.within_time("t", 1.15, tuple(shares.values()))}
+    assert list(found) == ["t", *shares]
+    for name, share in shares.items():
+        assert found[name].timeline.seconds <= share * limit * (1 + 1e-9)
+    peaks = [found[name].timeline.peak for name in shares]
+    assert peaks == sorted(peaks)
+    assert peaks[0] < peaks[-1]
 
 
 def test_the_comparison_can_be_made(rows):

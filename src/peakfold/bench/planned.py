@@ -18,8 +18,8 @@ from peakfold.pipeline.task import Task
 from peakfold.plan.schedule import planner
 from peakfold.report.progress import Progress
 
-SPARES = (0.99, 0.98, 0.95)
-"""Beside the plan for a time limit, one for each of these parts of it runs: prediction is not exact."""
+SPARES = (1.02, 0.99, 0.98, 0.95)
+"""Beside the plan for a time limit, one for each of these multiples of it runs: prediction is not exact."""
 CLOSE = (0.995, 0.985, 0.96)
 """The same within eager's own time, where the program without recomputation has little to spare. The last
 leaves more than predictions are to be off by."""
@@ -117,7 +117,7 @@ class Plans:
         Args:
             constraint: in words.
             limit: 1.10 for at most 10 % slower.
-            spares: also the smallest within each of these parts of the limit.
+            spares: also the smallest met within each of these multiples of the limit.
 
         Raises:
             InfeasibleError: there is none.
@@ -129,7 +129,7 @@ class Plans:
             quicker = [point for point in found.front if point.seconds <= share * seconds]
             if quicker:
                 least = min(quicker, key=lambda point: point.peak_bytes)
-                plans.append(self._planned(f"{constraint} -{100 * (1 - share):.3g}%", found, least.plan))
+                plans.append(self._planned(f"{constraint} {100 * (share - 1):+.3g}%", found, least.plan))
         return plans
 
     def _search(

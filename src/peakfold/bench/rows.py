@@ -20,8 +20,8 @@ class Row:
         workload: its name.
         variant: a peer's name, or ``"peakfold"``; empty where the workload as a whole failed.
         constraint: what peakfold was asked for: ``"memory 50%"``, ``"latency 1.10"`` (``"latency 1.10
-            -2%"`` leaves room for the error of prediction), ``"as checkpoint-2"`` (within its time), or
-            ``"none"`` for the program without recomputation; empty for a peer.
+            -2%"`` leaves room for the error of prediction, ``+2%`` takes more), ``"as checkpoint-2"`` (within
+            its time), or ``"none"`` for the program without recomputation; empty for a peer.
         peak_bytes: measured in a run of its own.
         cpu_seconds: the least of several runs, interleaved with all other variants of the workload.
         memory_ratio, latency_ratio: to eager in the same run.
