@@ -2,12 +2,14 @@ import errno
 import json
 import zipfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from tests.torch.programs import tiny_compiled, tiny_target
 from tests.torch.test_plans import make_step, random_plan, transformer
 
+import peakfold
 from peakfold.bridge.capture.binding import Verbatim
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.load import load
@@ -175,3 +177,61 @@ def test_what_is_no_plain_data_is_not_saved(tmp_path):
         "  got: <built-in function print>\n"
         "  next: return plain data from loss_fn beside the loss"
     )
+
+
+class Gained(torch.nn.Module):
+    def __init__(self, gain=2.0, by=1.0, p=0.1):
+        super().__init__()
+        self.fc, self.drop = torch.nn.Linear(4, 2), torch.nn.Dropout(p)
+        self.gain, self.options, self.calls, self.unread = gain, SimpleNamespace(by=by), 0, 1
+
+    def forward(self, x):
+        self.calls = len(x)
+        return self.drop(self.fc(x)) * self.gain * self.options.by
+
+
+def stepped(model, loss, batch):
+    module, optimizer = fresh(model)
+    return peakfold.optimize_step(module, loss, optimizer, batch, iterations=1, verify=False)
+
+
+def fresh(model):
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"gain": 3.0}, "gain is 3.0 instead of 2.0"),
+        ({"by": 3.0}, "options.by is 3.0 instead of 1.0"),
+        ({"p": 0.2}, "drop.p is 0.2 instead of 0.1"),
+    ],
+)
+def test_numbers_that_the_model_reads_are_seen(tmp_path, changed, words):
+    """At loading, and before each step; what the forward pass sets itself is no such number."""
+    path, model = tmp_path / "step.peakfold", Gained()
+    model.calls = 3
+    stepped(model, lambda m, x: m(x).sum(), (torch.ones(3, 4),)).save(path)
+    with pytest.raises(PlanError, match=words):
+        load(path, *fresh(Gained(**changed)))
+    model = Gained()
+    model.unread = 7
+    step = load(path, *fresh(model))
+    step(torch.ones(3, 4))
+    other = Gained(**changed)
+    model.gain, model.options, model.drop.p = other.gain, other.options, other.drop.p
+    with pytest.raises(CaptureError, match=words):
+        step(torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("value", [0.5, 2, "sum", True, None])
+def test_what_is_no_tensor_in_a_batch_is_seen(tmp_path, value):
+    def loss(model, x, kind):
+        return model(x).sum() * (2 if kind == value else 1)
+
+    path, model, batch = tmp_path / "step.peakfold", torch.nn.Linear(4, 2), (torch.ones(3, 4), value)
+    stepped(model, loss, batch).save(path)
+    step = load(path, *fresh(model))
+    step(*batch)
+    with pytest.raises(CaptureError, match=f"batch.1 is 0.25 instead of {value!r}"):
+        step(batch[0], 0.25)

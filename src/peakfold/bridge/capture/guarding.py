@@ -59,6 +59,7 @@ def guards_of(
         plain,
         Same.of((entry.table, entry.key, entry.label) for entry in plain),
         copied,
+        code.stored,
         tuple(table for table in tables if not table),
         tuple((table, tuple(table)) for table in tables if table),
         None if optimizer is None else _optimizer(optimizer, truths, missing, model),

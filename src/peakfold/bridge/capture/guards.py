@@ -235,6 +235,7 @@ class Guards:
         plain: Python values that the model's code reads, numbers and texts.
         entries: the same, for a fast look.
         copied: Python values that the model's code reads, lists, dicts and sets.
+        set_by_code: attributes that the model's code sets: another run may leave something else in them.
         unhooked: tables of hooks that are empty.
         hooks: (table of hooks, its keys) of those that are not.
         optimizer: None for gradients alone and for inference.
@@ -252,6 +253,7 @@ class Guards:
     plain: tuple[Entry, ...]
     entries: Same
     copied: tuple[Entry, ...]
+    set_by_code: frozenset[str]
     unhooked: tuple[Mapping[int, object], ...]
     hooks: tuple[tuple[Mapping[int, object], tuple[int, ...]], ...]
     optimizer: OptimizerGuard | None

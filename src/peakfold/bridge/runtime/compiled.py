@@ -69,12 +69,14 @@ def compiled(
 
     Model, optimizer and batch are those of the capture.
     """
-    guard = captured.guards.optimizer
+    guards = captured.guards
+    truths = () if guards.optimizer is None else guards.optimizer.truths
+    read = [entry for entry in guards.plain if entry.key not in guards.set_by_code]
     return Compiled(
         captured.graph,
         captured.binding,
         captured.guards,
-        saved_guards(model, optimizer, batch, () if guard is None else guard.truths),
+        saved_guards(model, optimizer, batch, truths, read),
         plan,
         source,
         captured.missing,

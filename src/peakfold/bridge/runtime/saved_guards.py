@@ -1,11 +1,13 @@
 """When a saved program holds: what can be checked without the code that it was captured from."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import flatten
+from peakfold.bridge.capture.entries import MISSING, Entry
 from peakfold.bridge.capture.optimizer_guards import constant_part
 from peakfold.bridge.capture.truths import Truth, broken_truth
 
@@ -47,7 +49,7 @@ class SavedGuards:
     """What a program that was loaded from a file holds for.
 
     Attributes:
-        batch: one a leaf; None for a leaf that is no tensor.
+        batch: one a leaf; a leaf that is no tensor as it is.
         tree: of the batch.
         training: of each module, by name.
         frozen: names of the parameters that need no gradient.
@@ -56,6 +58,8 @@ class SavedGuards:
         gradients: names of the optimizer's parameters that have a ``.grad`` before the step, which its
             ``zero_grad`` leaves none of.
         truths: tests that the optimizer made on its numbers.
+        attributes: numbers and texts that the model's code read from its modules and their objects: (path
+            of the object from the model, (name, value) of each).
     """
 
     batch: tuple[BatchTensor | object, ...]
@@ -66,6 +70,7 @@ class SavedGuards:
     groups: tuple[Group, ...]
     gradients: tuple[str, ...]
     truths: tuple[Truth, ...] = ()
+    attributes: tuple[tuple[str, tuple[tuple[str, object], ...]], ...] = ()
 
     def check(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
@@ -92,6 +97,9 @@ class SavedGuards:
             return "the optimizer's parameter groups, or flags in them, were changed"
         if _gradients(model, optimizer) != self.gradients:
             return "a gradient stands in .grad that did not before, or none does any more"
+        reason = next(_changed(model, self.attributes), None)
+        if reason is not None:
+            return reason
         if optimizer is None or not self.truths:
             return None
         return next(broken_truth(self.truths, optimizer, dict(model.named_parameters())), None)
@@ -102,8 +110,17 @@ def saved_guards(
     optimizer: torch.optim.Optimizer | None,
     batch: object,
     truths: tuple[Truth, ...] = (),
+    read: Iterable[Entry] = (),
 ) -> SavedGuards:
-    """Return the guards of a program under what model, optimizer and batch are now."""
+    """Return the guards of a program under what model, optimizer and batch are now.
+
+    Args:
+        model: of the program.
+        optimizer: of the program, or None.
+        batch: that it was captured for.
+        truths: tests that the optimizer made on its numbers.
+        read: what the model's code read; what cannot be found again from the model is left out.
+    """
     flat = flatten(batch)
     leaves = tuple(map(_batch_leaf, flat.names, flat.leaves))
     groups = _groups(model, optimizer)
@@ -116,12 +133,53 @@ def saved_guards(
         groups,
         _gradients(model, optimizer),
         truths,
+        tuple(_attributes(model, read)),
     )
+
+
+def _attributes(
+    model: torch.nn.Module, read: Iterable[Entry]
+) -> Iterator[tuple[str, tuple[tuple[str, object], ...]]]:
+    held: dict[str, list[tuple[str, object]]] = {}
+    for entry in read:
+        owner, _, name = entry.label.rpartition(".")
+        if _is_saved(entry.value) and getattr(_reached(model, owner), "__dict__", None) is entry.table:
+            held.setdefault(owner, []).append((name, entry.value))
+    yield from ((owner, tuple(rows)) for owner, rows in held.items())
+
+
+def _changed(
+    model: torch.nn.Module, attributes: Iterable[tuple[str, tuple[tuple[str, object], ...]]]
+) -> Iterator[str]:
+    modules: dict[str, object] = dict(model.named_modules())
+    for owner, rows in attributes:
+        found = modules[owner] if owner in modules else _reached(model, owner)
+        table = getattr(found, "__dict__", {})
+        for name, value in rows:
+            now = table.get(name, MISSING)
+            if type(now) is not type(value) or now != value:
+                path = f"{owner}.{name}" if owner else name
+                yield f"{path} is {'gone' if now is MISSING else repr(now)} instead of {value!r}"
+
+
+def _is_saved(value: object) -> bool:
+    """Whether a value is the same when it is written and read again."""
+    if isinstance(value, tuple):
+        return all(map(_is_saved, value))
+    return type(value) in (bool, int, float, str, type(None), torch.dtype)
+
+
+def _reached(model: torch.nn.Module, path: str) -> object:
+    """Return what is at a path of attributes from a model, `MISSING` where there is no such path."""
+    found: object = model
+    for name in path.split(".") if path else ():
+        found = getattr(found, name, MISSING)
+    return found
 
 
 def _batch_leaf(name: str, leaf: object) -> BatchTensor | object:
     if not isinstance(leaf, torch.Tensor):
-        return None if isinstance(leaf, float) else leaf
+        return leaf
     return BatchTensor(name, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
 
 
