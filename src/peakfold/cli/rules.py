@@ -72,14 +72,16 @@ def derive_command(
     json: JsonOf = None,
 ) -> None:
     """Enumerate terms, and keep the equal pairs that the book derives, each with the rules that do it."""
-    from peakfold.graph.substitution.book import book
+    from peakfold.graph.substitution.book import book, redundant
     from peakfold.graph.substitution.deriving import DerivedRequest, derive
 
     started = perf_counter()
     request = DerivedRequest(_names(operators), size, seed, most, graphs)
     streams = Output(json, file=output)
     streams.check()
-    found = derive(request, book(), _part(output), lambda line: _say(streams.progress.print, line))
+    found = derive(
+        request, book(), _part(output), lambda line: _say(streams.progress.print, line), redundant()
+    )
     streams.write_file(found.text(request))
     seconds = perf_counter() - started
     streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
@@ -89,17 +91,39 @@ def derive_command(
 @app.command("reduce")
 def reduce_command(output: OutputOf) -> None:
     """Find the laws and generated rules of the book that the others derive, each with those that do."""
-    from peakfold.graph.rule import print_rules
     from peakfold.graph.substitution.book import found
+    from peakfold.graph.substitution.making import reduced
     from peakfold.graph.substitution.reducing import redundant
 
     streams = Output(file=output)
     streams.check()
     rules = found()
     dropped = redundant(rules)
-    text = print_rules(dropped, f"Of {len(rules)} laws and generated rules those that the others derive")
-    streams.write_file(text)
+    streams.write_file(reduced(rules, dropped))
     _say(streams.tables.print, f"{len(dropped)} rules written to {output}")
+
+
+@app.command("make")
+def make_command(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where the files of the book go.")
+    ],
+) -> None:
+    """Make the whole book anew from the laws, byte for byte as it is stored; an interrupted run goes on."""
+    from peakfold.graph.substitution.making import make_book
+
+    streams = Output()
+    try:
+        make_book(output, progress=lambda line: _say(streams.progress.print, line))
+    except OSError as reason:
+        raise UsageError(
+            stage="rules",
+            what="the book cannot be written",
+            where=str(output),
+            expected="a folder that can be written",
+            got=type(reason).__name__,
+        ) from reason
+    _say(streams.tables.print, f"the files of the book were written to {output}")
 
 
 def _names(operators: str) -> tuple[str, ...]:
@@ -190,8 +214,8 @@ def _near(name: str, names: tuple[str, ...]) -> str:
 
 
 def _read(file: Path | None) -> tuple["Rule", ...]:
-    from peakfold.graph.rule import parse_rules
     from peakfold.graph.substitution.book import book, derived
+    from peakfold.graph.substitution.reading import read_rules
     from peakfold.graph.substitution.taso import read_taso
 
     if file is None:
@@ -202,7 +226,7 @@ def _read(file: Path | None) -> tuple["Rule", ...]:
         raise UsageError(
             stage="rules", what="the file cannot be read", where=str(file), got=type(reason).__name__
         ) from reason
-    return read_taso(content)[0] if file.suffix == ".json" else parse_rules(content)
+    return read_taso(content)[0] if file.suffix == ".json" else read_rules(content)
 
 
 def _require_sound(found: "Checked") -> None:

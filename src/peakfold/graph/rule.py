@@ -28,6 +28,8 @@ LEVELS: Final[Mapping[str, int]] = {
     "undecided": UNDECIDED,
 }
 VERSION = "peakfold rules 1"
+DEPTH: Final = 50
+"""Operators inside one another at most."""
 
 _ERROR = UsageError(stage="rules", what="", hint="docs/rules.md has the format")
 
@@ -258,16 +260,20 @@ def _side(line: Line) -> tuple[Term, ...]:
     return tuple(terms)
 
 
-def _term(line: Line) -> Term:
+def _term(line: Line, depth: int = 0) -> Term:
+    if depth > DEPTH:
+        raise line.fail(
+            "a term is too deep", "one more level", f"at most {DEPTH} operators inside one another"
+        )
     name = line.expect_kind("word", "a variable or an operator").text
     attrs = _attrs(line) if line.next.text == "[" else ()
     if not line.accept("("):
         if attrs:
             raise line.fail("operands are missing", line.next.text or "the end of the line", "'('")
         return Var(name)
-    args = [_term(line)]
+    args = [_term(line, depth + 1)]
     while line.accept(","):
-        args.append(_term(line))
+        args.append(_term(line, depth + 1))
     line.expect(")")
     output = line.integer("the number of an output") if line.accept(":") else 0
     return Apply(name, tuple(args), attrs, output)

@@ -8,8 +8,8 @@ from peakfold.graph.rule import AXIOMS, FIELD, INDEX, LEVELS, UNDECIDED, UNLABEL
 from peakfold.graph.substitution.basis import derived, modulo_axis
 from peakfold.graph.substitution.derivation import PROVED, is_derived
 from peakfold.graph.substitution.proving import prove
+from peakfold.graph.substitution.reading import check_terms
 from peakfold.graph.substitution.rewriting import order
-from peakfold.graph.substitution.sampling import check_terms
 from peakfold.graph.substitution.testing import Repair, Verdict, examine, exclusions, repair
 
 

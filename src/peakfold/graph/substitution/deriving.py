@@ -87,6 +87,7 @@ def derive(
     axioms: tuple[Rule, ...],
     checkpoint: Path | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    dropped: tuple[Rule, ...] = (),
 ) -> Derived:
     """Derive pairs of equal terms from rules, until there are enough; the same request gives the same rules.
 
@@ -95,6 +96,7 @@ def derive(
         axioms: rules that are proved.
         checkpoint: file that keeps the run, so that it can be interrupted.
         progress: is told what is done.
+        dropped: rules that follow from them and are known already; neither they nor their names come again.
 
     Raises:
         UsageError: an operator is not known.
@@ -103,7 +105,8 @@ def derive(
     terms = Enumeration(chosen(request.operators), request.seed)
     for size in range(1, request.size + 1):
         terms.grow(size == request.size)
-    run = _Run(terms, axioms, Checkpoint(checkpoint, request))
+    known = frozenset((rule.lhs, rule.rhs) for rule in dropped)
+    run = _Run(terms, axioms, known, Checkpoint(checkpoint, request))
     run.take_up()
     for number, row in enumerate(_strides(terms.pairs)):
         if number < run.looked:
@@ -120,7 +123,7 @@ def derive(
             joint += run.look_at_graphs(*sides)
         progress(f"{joint} pairs of graphs: {len(run.rules)} rules")
     run.checkpoint.drop()
-    taken = [rule.name for rule in axioms]
+    taken = [rule.name for rule in (*axioms, *dropped)]
     return Derived(named(run.rules, taken), terms.pairs, run.looked, run.instances, run.open, joint)
 
 
@@ -137,6 +140,7 @@ def _strides(count: int) -> Iterator[int]:
 class _Run:
     terms: Enumeration
     axioms: tuple[Rule, ...]
+    known: frozenset[tuple[tuple[Term, ...], tuple[Term, ...]]]
     checkpoint: Checkpoint
     rules: list[Rule] = field(default_factory=list)
     looked: int = 0
@@ -165,6 +169,8 @@ class _Run:
         if pair is None or pair[0] == pair[1] or same_root(*pair) or convolves_itself(pair):
             return
         rule = oriented(*pair)
+        if (rule.lhs, rule.rhs) in self.known:
+            return
         sources = derivation(rule, self.axioms, _ROUNDS, _NODES)
         if sources is None:
             self.open += 1

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from peakfold.errors import UsageError
 from peakfold.graph.rule import Apply, Condition, Rule, Term, subterms, variables
 from peakfold.graph.rule import constants as constants_of
 from peakfold.graph.substitution.dims import Dim, IllegalShape, Shape, Solver, symbol
@@ -16,17 +15,6 @@ from peakfold.graph.substitution.operators import DIVIDING, MATRIX, OPERATORS, S
 from peakfold.graph.substitution.shapes import Choose, Typing, index_variables
 
 UNSTRETCHED: Final = Condition("unstretched", ())
-PREDICATES: Final[Mapping[str, int]] = {
-    "same_shape": 2,
-    "same_dim": 4,
-    "one": 2,
-    "ungrouped": 2,
-    "positive": 1,
-    "nonzero": 1,
-    "rank": 2,
-    "unstretched": 0,
-}
-"""Predicates and their number of arguments."""
 
 _LARGEST, _MOST_ELEMENTS = 4, 512
 _DENOMINATOR = 2**20
@@ -59,44 +47,6 @@ class _Way:
 
     least: Mapping[str, int]
     shapes: Mapping[str, Shape]
-
-
-def check_terms(rule: Rule) -> None:
-    """Require that operators, their operands, attributes and the conditions are known.
-
-    Raises:
-        UsageError: one is not.
-    """
-    for term in subterms(rule.lhs + rule.rhs):
-        if isinstance(term, Apply):
-            _check_term(rule, term)
-    names = set(variables(rule.lhs + rule.rhs)) | set(constants_of(rule.lhs + rule.rhs))
-    for condition in rule.conditions:
-        if PREDICATES.get(condition.name) != len(condition.args):
-            known = ", ".join(f"{name} of {count}" for name, count in PREDICATES.items())
-            raise _unknown(rule, f"there is no predicate {condition}", known)
-        unknown = [arg for arg in condition.args if isinstance(arg, str) and arg not in names]
-        if unknown:
-            raise _unknown(rule, f"{condition} names {unknown[0]}", "a variable of the rule")
-
-
-def _check_term(rule: Rule, term: Apply) -> None:
-    operator = OPERATORS.get(term.op)
-    if operator is None:
-        raise _unknown(rule, f"there is no operator {term.op}", ", ".join(OPERATORS))
-    if len(term.args) != operator.arity:
-        raise _unknown(rule, f"{term.op} has {len(term.args)} operands", str(operator.arity))
-    given = {name for name, _ in term.attrs}
-    missing = {name for name, default in operator.attrs.items() if default is None} - given
-    if missing or given - set(operator.attrs):
-        got = f"{term.op} with attributes {', '.join(sorted(given)) or 'none'}"
-        raise _unknown(rule, got, ", ".join(operator.attrs) or "none")
-    if not 0 <= term.output < operator.outputs:
-        raise _unknown(rule, f"{term.op} has no output {term.output}", f"below {operator.outputs}")
-
-
-def _unknown(rule: Rule, what: str, expected: str) -> UsageError:
-    return UsageError(stage="rules", what=what, where=str(rule), expected=expected, hint="docs/rules.md")
 
 
 def ranks(rule: Rule) -> tuple[int, ...]:

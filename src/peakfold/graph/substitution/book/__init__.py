@@ -36,10 +36,14 @@ def generated() -> tuple[Rule, ...]:
 
     A rule that both files have is returned once; a name that both have gets ``_core`` in the second.
     """
-    first = _read(GENERATED)
+    return joined(laws(), _read(GENERATED), _read(CORE))
+
+
+def joined(by_hand: tuple[Rule, ...], first: tuple[Rule, ...], second: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return the rules of two generated files as those of one, beside the laws."""
     sides = {(rule.lhs, rule.rhs) for rule in first}
-    names = {rule.name for rule in (*_read(LAWS), *first)}
-    further = (rule for rule in _read(CORE) if (rule.lhs, rule.rhs) not in sides)
+    names = {rule.name for rule in (*by_hand, *first)}
+    further = (rule for rule in second if (rule.lhs, rule.rhs) not in sides)
     return first + tuple(replace(r, name=f"{r.name}_core") if r.name in names else r for r in further)
 
 
