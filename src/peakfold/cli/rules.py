@@ -122,6 +122,7 @@ def make_command(
             where=str(output),
             expected="a folder that can be written",
             got=type(reason).__name__,
+            hint="name a folder that is there, or can be made",
         ) from reason
     _say(streams.tables.print, f"the files of the book were written to {output}")
 

@@ -58,3 +58,14 @@ def test_show_prints_what_a_condition_excludes(capsys: pytest.CaptureFixture[str
 def test_show_suggests_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(app, ["rules", "show", "concat_of_sum"]) == 2
     assert "concat_of_sums_0" in capsys.readouterr().err
+
+
+def test_a_book_that_cannot_be_written_is_a_fault_of_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("")
+    for place in ("taken", "taken/inside"):
+        assert guarded(app, ["rules", "make", "-o", str(tmp_path / place)]) == 2
+        said = capsys.readouterr().err
+        assert "the book cannot be written" in said
+        assert all(word in said for word in ("at: ", "expected: ", "got: ", "next: "))
