@@ -1,3 +1,5 @@
+import gc
+import linecache
 import os
 import subprocess
 import sys
@@ -248,3 +250,15 @@ def test_update_keeps_the_users_storage():
     assert load_source(emit(graph, schedule))({"w": w}, {}) == ()
     assert w.tolist() == [2.0] * 3
     assert w.data_ptr() == pointer
+
+
+def test_the_lines_of_a_source_go_with_its_functions():
+    source = "def step(tensors, scalars):\n    return (tensors['gone'],)\n"
+    one, other = load_source(source), load_source(source)
+    name = one.__code__.co_filename
+    del one
+    gc.collect()
+    assert linecache.getline(name, 2).strip() == "return (tensors['gone'],)"
+    del other
+    gc.collect()
+    assert not linecache.getline(name, 2)

@@ -1,6 +1,8 @@
 """Emitted source to a function."""
 
 import linecache
+import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from inspect import unwrap
@@ -17,6 +19,9 @@ Program = Callable[[Mapping[str, torch.Tensor], Mapping[str, float]], tuple[torc
 
 EMITTED = "<peakfold"
 """How the file names of emitted sources begin."""
+
+_uses: Counter[str] = Counter()
+"""How many functions of each emitted file live."""
 
 
 def load_source(source: str) -> Program:
@@ -39,7 +44,17 @@ def load_source(source: str) -> Program:
     if not callable(step):
         raise _unusable("no function step")
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    _uses[filename] += 1
+    weakref.finalize(step, _forget, filename)
     return step
+
+
+def _forget(filename: str) -> None:
+    """Let the lines of a source go with the last function that was made of it."""
+    _uses[filename] -= 1
+    if not _uses[filename]:
+        del _uses[filename]
+        linecache.cache.pop(filename, None)
 
 
 def failing_line(error: BaseException) -> str:
