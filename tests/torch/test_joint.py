@@ -203,3 +203,10 @@ def searching(target=mlp, slack=1.1, **options):
 def searched():
     """What the search itself finds for a small step."""
     return searching().run()
+
+
+def test_without_time_nothing_is_split_and_that_is_said():
+    report = peakfold.optimize_step(*mlp(), time_budget=0, fission=True).report
+    assert report.equal.bit_equal
+    (said,) = (note for note in report.notes if note.startswith("nothing is done in parts"))
+    assert "the time budget is 0" in said

@@ -38,7 +38,7 @@ from peakfold.pipeline.stage import Stages
 from peakfold.pipeline.task import Task
 from peakfold.pipeline.trades import traded
 from peakfold.pipeline.transfer import transfer
-from peakfold.pipeline.tried import Tried
+from peakfold.pipeline.tried import Tried, why_unsplit
 from peakfold.report.model import Eager, Report, Timeline
 from peakfold.report.progress import Progress, silent
 
@@ -132,6 +132,7 @@ def _optimize(
             return _optimize(task, asked, progress, (*said, WHY[others]), others)
         except InfeasibleError as other:
             raise min(error, other, key=lambda one: one.lowest_peak_bytes) from None
+    run.note(*why_unsplit(asked, tried.program.plan))
     found = proved(run, tried, seen)
     if run.task.rounds and found.equality.ok is False:
         why = f"rewriting with other rounding was not kept: an error of {found.equality.max_error}"

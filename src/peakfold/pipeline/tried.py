@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from peakfold.bridge.runtime.verify import Observed
 from peakfold.errors import InfeasibleError
+from peakfold.ir.plan import Plan
 from peakfold.ir.text import parse_plan, print_plan
 from peakfold.pipeline import arena, prove
 from peakfold.pipeline.plan_cache import Kept
@@ -75,3 +76,20 @@ def _found(run: Run, facts: Facts, bounds: Bounds) -> Kept:
     line = run.program(facts.captured, facts.costs, kept.plan, facts.budget).timeline
     best = goal.order(known.peak_bytes, known.seconds) < goal.order(line.peak, line.seconds)
     return replace(kept, plan=known.plan) if best else kept
+
+
+def why_unsplit(asked: Request, plan: Plan) -> tuple[str, ...]:
+    """Say so where parts were asked for and nothing is done in parts.
+
+    Example:
+        >>> from peakfold.pipeline.request import request
+        >>> why_unsplit(request(None, None, 0, None, 0, "eager", True, fission=True), Plan(""))
+        ('nothing is done in parts: the time budget is 0, and plans with parts are what a search finds',)
+    """
+    if not asked.fission or asked.plan is not None or plan.regions:
+        return ()
+    if not asked.time_budget and asked.iterations is None:
+        why = "the time budget is 0, and plans with parts are what a search finds"
+    else:
+        why = "of the plans that were found, the best is without"
+    return (f"nothing is done in parts: {why}",)
