@@ -22,6 +22,7 @@ from peakfold.plan.memory import (
     plan,
     read_problem,
     read_solution,
+    search,
     write_solution,
 )
 from peakfold.plan.memory.sections import columns, tables
@@ -127,6 +128,15 @@ def test_a_large_training_step_is_planned_within_half_a_percent():
     assert len(problem.buffers) == 19_950
     check_placement(problem.placed(placement.offsets), placement.arena)
     assert placement.gap <= 0.005
+
+
+@pytest.mark.parametrize(("is_limit", "above"), [(True, 8), (False, 32)])
+def test_a_long_search_for_a_capacity_hardly_aims_above_it(is_limit, above):
+    best = search.Best(np.zeros(1, np.int64), 200, 100, 100, is_limit, np.ones(1, np.int64))
+    fractions = search._fractions(best, 0)
+    early, late = ([next(fractions) for _ in range(64)] for _ in range(2))
+    assert sum(fraction > 0 for fraction in early) == 32
+    assert sum(fraction > 0 for fraction in late) == above
 
 
 @pytest.mark.parametrize("seed", range(8))

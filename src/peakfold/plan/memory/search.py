@@ -21,6 +21,9 @@ AFTER_PROOF = 24
 WIDE_GAP = 0.05
 """Above this gap every second search aims between the bound and the best arena; below, every fourth."""
 
+SEARCHES, SELDOM = 64, 8
+"""After so many searches for a capacity every 8th one aims above it: each takes time from those at it."""
+
 NOISE, PUSH = 0.002, 0.2
 """Of a buffer's place in the order, as a fraction: its noise, and the most that one miss moves it forward."""
 
@@ -143,6 +146,8 @@ def _fractions(best: Best, seed: int) -> Iterator[float]:
     while True:
         number += 1
         often = 2 if best.arena > (1 + WIDE_GAP) * best.floor else 4
+        if best.is_limit and number > SEARCHES:
+            often = SELDOM
         yield float(random.random()) if number % often == 0 else 0.0
 
 
