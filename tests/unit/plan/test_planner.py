@@ -9,7 +9,14 @@ from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph, Input, Node, Op, Origin, Output, State, Value
 from peakfold.ir.plan import Commit, Compute, Free, Plan, Recompute
 from peakfold.ir.types import tensor
-from peakfold.plan.schedule import planner
+from peakfold.plan.check import require_legal
+from peakfold.plan.schedule import explore, planner
+from peakfold.plan.schedule.arrays import tabulate
+from peakfold.plan.schedule.decode import decode
+from peakfold.plan.schedule.dry import dry_modes
+from peakfold.plan.schedule.encode import plan_of
+from peakfold.plan.schedule.explore import Explorer
+from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.lower import lower
 from peakfold.plan.schedule.simulate import simulate
 
@@ -76,6 +83,36 @@ def test_whole_stretches_are_dropped_near_the_least_bytes():
     graph = chain(24)
     found = planner.optimize(graph, even(graph), latency=1000.0, iterations=40_000)
     assert found.peak_bytes <= found.lower_bound_bytes + 2.1 * KB
+
+
+def test_the_least_bytes_are_had_without_a_search_by_keeping_next_to_nothing(monkeypatch):
+    graph = chain(12)
+    budget = planner.optimize(graph, even(graph)).lower_bound_bytes + KB + KB // 16
+    found = planner.optimize(graph, even(graph), memory=budget, iterations=1)
+    assert found.peak_bytes <= budget
+    assert found.seconds > 1.5 * len(graph.nodes)
+    below = found.lower_bound_bytes - 1
+    front = planner.optimize_front(graph, even(graph), budgets=[20 * KB, budget, below], iterations=1)
+    assert [point is None for point in front.points] == [False, False, True]
+    with pytest.raises(InfeasibleError):
+        planner.optimize(graph, even(graph), memory=budget, latency=1.01 * len(graph.nodes), iterations=1)
+    monkeypatch.setattr(explore, "dry_modes", lambda *given: ())
+    with pytest.raises(InfeasibleError):
+        planner.optimize(graph, even(graph), memory=budget, iterations=1)
+
+
+def test_plans_that_keep_next_to_nothing_are_legal_and_come_to_what_is_decoded():
+    graph = chain(9)
+    explorer = Explorer(frame(tabulate(graph, even(graph))), 0)
+    found = list(dry_modes(explorer.frame, explorer.slots, explorer.start))
+    assert len({modes.tobytes() for modes in found}) == 4
+    for modes in found:
+        outcome = decode(explorer.code, explorer.scratch, modes, 0, float("inf"))
+        schedule = lower(graph, plan_of(explorer.frame, modes.tolist()))
+        require_legal(graph, schedule)
+        assert simulate(graph, even(graph), schedule).peak == outcome.peak
+        assert explorer.driest <= outcome.peak
+    assert explorer.driest < explorer.plain.peak / 2
 
 
 def test_a_time_limit_is_kept():

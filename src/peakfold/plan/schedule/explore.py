@@ -13,6 +13,7 @@ from peakfold.plan.schedule.arrays import Tables
 from peakfold.plan.schedule.code import Code, Modes, Outcome, Scratch, encode, scratch
 from peakfold.plan.schedule.decode import decode
 from peakfold.plan.schedule.descent import descend
+from peakfold.plan.schedule.dry import dry_modes
 from peakfold.plan.schedule.frame import HOLD, Frame
 from peakfold.plan.schedule.slots import Slots, slots
 
@@ -108,6 +109,17 @@ class Explorer:
             )
             if outcome.length < 0 or outcome.excess > 0:
                 return
+
+    @cached_property
+    def driest(self) -> int:
+        """The lowest peak of the plans that keep next to nothing."""
+        found = (self._decode(modes) for modes in dry_modes(self.frame, self.slots, self.start))
+        return min((one.peak for one in found if one.length >= 0), default=self.plain.peak)
+
+    def dry(self) -> None:
+        """Look at plans that keep next to nothing; they enter the archive where nothing else is as low."""
+        for modes in dry_modes(self.frame, self.slots, self.start):
+            note(self.kept, modes, self._decode(modes))
 
     def anneal(self, target: int, seconds: float, most: int | None = None, bold: bool = True) -> int:
         """Search around the best plan for a target; return the number of proposals, ``most`` at most.

@@ -9,6 +9,7 @@ import numpy as np
 from peakfold.plan.schedule.explore import Candidate, Explorer
 
 Rank = tuple[float, float]
+FrontRank = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class Goal:
     def rank(self, explorer: Explorer) -> Rank:
         """How good a search stands; less is better."""
         lowest = explorer.lowest(self.seconds)
-        return (self.score(self.best(explorer)), np.inf if lowest is None else lowest.peak)
+        reached = np.inf if lowest is None else lowest.peak
+        return (self.score(self.best(explorer)), reached if self.latency else min(reached, explorer.driest))
 
     def done(self, explorer: Explorer) -> bool:
         """Whether nothing can be gained: the plan without recomputation keeps the limits."""
@@ -86,7 +88,13 @@ class Goal:
                 yield max(bound, int(peak * min(share, 1.0) * 0.99))
 
 
-def front_rank(explorer: Explorer, budgets: Sequence[int]) -> Rank:
-    """How many budgets a search cannot keep, and the seconds of those that it can."""
+def front_rank(explorer: Explorer, budgets: Sequence[int]) -> FrontRank:
+    """How a search stands: budgets that are out of its reach, those that no plan keeps yet, seconds.
+
+    Within reach is what a plan keeps, or one that keeps next to nothing (`dry`).
+    """
     found = [explorer.within(budget) for budget in budgets]
-    return (float(found.count(None)), sum(item.seconds for item in found if item is not None))
+    beyond = sum(
+        item is None and budget < explorer.driest for item, budget in zip(found, budgets, strict=True)
+    )
+    return (float(beyond), float(found.count(None)), sum(item.seconds for item in found if item is not None))

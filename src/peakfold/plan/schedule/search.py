@@ -10,13 +10,14 @@ from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.plan.reorder.orders import least_peak
+from peakfold.plan.schedule import dry
 from peakfold.plan.schedule.arrays import Tables, tabulate
 from peakfold.plan.schedule.bound import peak_bound
 from peakfold.plan.schedule.encode import plan_of
 from peakfold.plan.schedule.explore import SLOWEST, Candidate, Explorer
 from peakfold.plan.schedule.found import Point, Progress, StopReason, require_peak
 from peakfold.plan.schedule.frame import frame
-from peakfold.plan.schedule.goal import Goal, Rank, front_rank
+from peakfold.plan.schedule.goal import FrontRank, Goal, Rank, front_rank
 from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.order import leaves_first
 from peakfold.plan.schedule.simulate import simulate_tables
@@ -28,6 +29,8 @@ HOPELESS = 6
 """The same where the budget is below the proven bound: only the lowest peak is looked for then."""
 BOLD = 4
 """Under a time limit, which of the fruitless annealings in a row are bold."""
+DRY = 0.5
+"""Part of the time, or of the iterations, after which plans that keep next to nothing are looked at."""
 BETTER = 1e-4
 """Smallest relative gain that counts as a better plan."""
 
@@ -65,6 +68,7 @@ class Search:
         self.iterations = iterations
         self.progress = progress
         self.proposals = 0
+        self.is_dry = False
 
     def aim(self, budgets: Sequence[int]) -> None:
         """Set the budgets, before anything is searched."""
@@ -79,7 +83,7 @@ class Search:
     @property
     def slowest(self) -> float:
         """Seconds of the slowest plan that is looked at where no time limit is given."""
-        return SLOWEST * self.explorer.plain.seconds
+        return (dry.SLOWEST if self.is_dry else SLOWEST) * self.explorer.plain.seconds
 
     @property
     def _searched(self) -> float:
@@ -90,22 +94,27 @@ class Search:
         """Search for one goal until nothing better is found or the time or iterations are spent."""
         if goal.done(self.explorer):
             return "nothing to do"
-        slowest = min(goal.seconds, self.slowest)
         try:
-            self._begin(slowest, lambda explorer: goal.rank(explorer))
-            return self._anneal(goal, slowest)
+            self._begin(min(goal.seconds, self.slowest), lambda explorer: goal.rank(explorer))
+            return self._anneal(goal)
         except KeyboardInterrupt:
             return "interrupted"
 
-    def _anneal(self, goal: Goal, slowest: float) -> StopReason:
+    def _anneal(self, goal: Goal) -> StopReason:
         score, idle = goal.score(goal.best(self.explorer)), 0
         for target in goal.targets(self.explorer, self.bound):
             stop = self._spent()
             hopeless = goal.memory is not None and goal.memory < self.bound
-            if stop or idle >= (HOPELESS if hopeless else GIVE_UP):
+            ends = stop is not None or idle >= (HOPELESS if hopeless else GIVE_UP)
+            wanted = score == np.inf or goal.by_bytes
+            if wanted and (ends or self._share() >= DRY) and self._dry():
+                now = goal.score(goal.best(self.explorer))
+                if now < score:
+                    score, idle, ends = now, 0, stop is not None
+            if ends:
                 return stop or "converged"
             bold = goal.latency is None or idle % BOLD == BOLD - 1
-            self._part(target, slowest, goal.best(self.explorer), bold)
+            self._part(target, min(goal.seconds, self.slowest), goal.best(self.explorer), bold)
             now = goal.score(goal.best(self.explorer))
             idle = 0 if now < score * (1 - BETTER) else idle + 1
             score = min(score, now)
@@ -113,21 +122,23 @@ class Search:
 
     def sweep(self, budgets: Sequence[int]) -> StopReason:
         """Search for all budgets in turn, until a round over them brings nothing."""
-        slowest = self.slowest
         ceiling = sorted((b for b in budgets if b < self.explorer.plain.peak), reverse=True)
         try:
-            self._begin(slowest, lambda explorer: front_rank(explorer, budgets))
-            for idle in range(len(ceiling) * GIVE_UP):
+            self._begin(self.slowest, lambda explorer: front_rank(explorer, budgets))
+            rounds = len(ceiling) * GIVE_UP
+            for idle in range(rounds):
                 stop = self._spent()
+                if stop or self._share() >= DRY or idle >= DRY * rounds:
+                    self._dry()
                 if stop:
                     return stop
                 unmet = ceiling[-1] if idle % 2 and self.explorer.within(ceiling[-1]) is None else None
-                self._part(unmet or ceiling[idle // 2 % len(ceiling)], slowest, None)
+                self._part(unmet or ceiling[idle // 2 % len(ceiling)], self.slowest, None)
         except KeyboardInterrupt:
             return "interrupted"
         return "converged" if ceiling else "nothing to do"
 
-    def _begin(self, slowest: float, rank: Callable[[Explorer], Rank]) -> None:
+    def _begin(self, slowest: float, rank: Callable[[Explorer], Rank | FrontRank]) -> None:
         """Descend in the program's own order and in others, and go on in the best one."""
         self.explorer.descend(slowest)
         for order in (leaves_first(self.explorer.frame), least_peak(self.explorer.frame)):
@@ -138,6 +149,13 @@ class Search:
             if rank(other) < rank(self.explorer):
                 other.kept.tried[0] += self.explorer.states
                 self.explorer = other
+
+    def _dry(self) -> bool:
+        """Look at plans that keep next to nothing, unless that was done; return whether it was done now."""
+        first, self.is_dry = not self.is_dry, True
+        if first:
+            self.explorer.dry()
+        return first
 
     def _part(self, target: int, slowest: float, best: Candidate | None, bold: bool = True) -> None:
         left = None if self.iterations is None else self.iterations - self.proposals
