@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 
+import numpy as np
+
 from benchmarks.wrong import wrong_rules
 from peakfold.graph.rule import LEVELS, Rule
-from peakfold.graph.substitution.basis import modulo_axis
+from peakfold.graph.substitution.basis import Basis, modulo_axis
 from peakfold.graph.substitution.book import CORE as CORE_FILE
 from peakfold.graph.substitution.book import (
     DERIVED,
@@ -82,6 +84,31 @@ def graphs(named: str, seed: int) -> dict[str, object]:
     }
 
 
+def closed(named: str, count: int, seed: int) -> dict[str, object]:
+    """Return how many of so many pairs of the largest terms, at even distances, the book derives."""
+    instances, size = _operators(named)
+    made, basis = Enumeration(instances, seed), Basis(seed=seed)
+    for level in range(1, size + 1):
+        made.grow(level == size)
+    pairs = made.levels[-1].pairs
+    basis.know(book())
+    start = time.process_time()
+    for row in np.linspace(made.pairs - pairs, made.pairs - 1, min(count, pairs)).astype(int):
+        pair = made.pair(int(row))
+        if pair is not None:
+            basis.consider(*pair)
+    seconds = time.process_time() - start
+    return {
+        "operators": named,
+        "pairs": pairs,
+        "looked_at": basis.counts.pairs,
+        "derived": basis.counts.pairs - basis.counts.underived,
+        "refuted": basis.counts.wrong,
+        "new": basis.counts.kept,
+        "cpu_seconds": round(seconds, 2),
+    }
+
+
 def of_book() -> dict[str, object]:
     """Return what is in the book, by certificate; of derived rules each is derived anew."""
     basis, further = book(), derived()
@@ -134,6 +161,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--terms", nargs="*", default=["all:3", "core:4"], metavar="OPERATORS:SIZE")
     parser.add_argument("--graphs", nargs="*", default=["all:3"], metavar="OPERATORS:SIZE")
+    parser.add_argument(
+        "--closed", nargs="*", default=[], metavar="OPERATORS:SIZE", help="pairs that the book derives"
+    )
+    parser.add_argument("--pairs", type=int, default=200, help="pairs that are looked at for --closed")
     parser.add_argument("--wrong", type=int, default=100, help="rules made wrong")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
@@ -141,6 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "environment": environment(asked.seed),
         "terms": [terms(named, asked.seed) for named in asked.terms],
         "graphs": [graphs(named, asked.seed) for named in asked.graphs],
+        "closed": [closed(named, asked.pairs, asked.seed) for named in asked.closed],
         "book": of_book(),
         "taso": of_taso(),
         "wrong": of_wrong(asked.wrong, asked.seed),
