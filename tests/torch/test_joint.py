@@ -205,6 +205,14 @@ def searched():
     return searching().run()
 
 
+def test_what_was_optimized_and_proved_can_still_be_offloaded():
+    parts = mlp()
+    step = peakfold.optimize_step(*parts, memory="90%", iterations=50)
+    assert step.report.equal.ok
+    held = [*parts[0].parameters(), *parts[3]]
+    assert all(tensor.untyped_storage().resizable() for tensor in held)
+
+
 def test_without_time_nothing_is_split_and_that_is_said():
     report = peakfold.optimize_step(*mlp(), time_budget=0, fission=True).report
     assert report.equal.bit_equal

@@ -61,7 +61,10 @@ class Proof:
 
 
 def key_of(task: Task, program: Program) -> str:
-    """Return a key of the program, every tensor that it starts from, and the machine."""
+    """Return a key of the program, every tensor that it starts from, and the machine.
+
+    NumPy reads copies: a storage that it has seen cannot be resized any more, and so not be offloaded.
+    """
     here = machine(torch.get_num_threads())
     where = " in an arena" if program.in_arena else ""
     where += " that holds all" if program.layout is not None and program.layout.held else ""
@@ -70,7 +73,8 @@ def key_of(task: Task, program: Program) -> str:
         state.update(f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}".encode())
         flat = tensor.detach().cpu().reshape(-1)
         for start in range(0, flat.numel(), ROWS):
-            state.update(flat[start : start + ROWS].view(torch.uint8).numpy().tobytes())
+            part = flat[start : start + ROWS].clone()
+            state.update(part.view(torch.uint8).numpy().tobytes())
     return state.hexdigest()[:24]
 
 
