@@ -12,7 +12,9 @@ from peakfold.plan.schedule.kernel import compiled
 from peakfold.plan.schedule.slots import Slots
 
 BEST_OF = 48
-"""Choices that the descent decodes before it takes one."""
+"""Choices that the descent decodes, at most, before it takes one."""
+ENOUGH = 8
+"""Choices after which it takes the best, if one of them gains."""
 
 
 @compiled
@@ -81,9 +83,9 @@ def descend(
         best_gain = 0.0
         best_slot = -1
         best_pins = False
-        for _ in range(BEST_OF):
+        for looked in range(BEST_OF):
             choice = _largest(estimate)
-            if estimate[choice] <= 0:
+            if estimate[choice] <= 0 or (looked >= ENOUGH and best_slot >= 0):
                 break
             estimate[choice] = 0.0
             slot = slots.choices[choice]
