@@ -22,6 +22,7 @@ from peakfold.plan.fission.pairs import Pair, Piece, kept, pairs, splits
 from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.states import Factor, Partial
 from peakfold.plan.fission.waists import Stretch, stretches
+from peakfold.plan.schedule.deadline import Deadline
 
 Source = Literal["widest", "stages", "dominator", "hot", "stretch", "bridge", "pair", "alike"]
 
@@ -82,6 +83,7 @@ def candidates(
     levels: int = LEVELS,
     most: int = AXES,
     reading: Reading | None = None,
+    deadline: Deadline | None = None,
 ) -> tuple[Candidate, ...]:
     """Return regions that could be split, those that gain most first.
 
@@ -92,14 +94,22 @@ def candidates(
         levels: bands of scores in which dominators are looked for.
         most: how many axes are looked at.
         reading: of the graph, where it is at hand.
+        deadline: after it, those that are found by then are taken.
     """
     ground = Ground(reading or Reading(graph))
     found: dict[tuple[str, tuple[Run, ...]], Candidate] = {}
     plain = {node.id: 0 for node in graph.nodes if node.origin.phase != "update"}
     parts = stretches(graph, ground.reach)
     layers = Layers(ground.reading) if all(node.origin.phase == "forward" for node in graph.nodes) else None
+    until = deadline or Deadline()
     for component in hottest(graph, hot, axes)[:most]:
-        made = list(_of_axis(ground, hot, component, plain, parts, levels))
+        if until.is_over:
+            break
+        made = []
+        for one in _of_axis(ground, hot, component, plain, parts, levels):
+            made.append(one)
+            if until.is_over:
+                break
         if layers is not None:
             made += [one for each in made for one in _everywhere(layers, component, each)]
         for candidate in made:

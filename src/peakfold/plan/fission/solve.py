@@ -22,6 +22,7 @@ from peakfold.plan.fission.axes import Axes
 from peakfold.plan.fission.choices import FINE, Choice, combined, few, pareto, picks_of, priced, together
 from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.derived import Body, Derived
+from peakfold.plan.fission.effort import Effort
 from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned
 from peakfold.plan.schedule import offload_search, planner
@@ -76,22 +77,6 @@ class Spread:
     fresh: tuple[Point, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How long is searched.
-
-    Attributes:
-        time_budget: seconds for everything.
-        iterations: proposals for each search of one graph, after which it stops; the result then depends
-            on the seed only. None where time alone ends it.
-        seed: of the random stream.
-    """
-
-    time_budget: float = 10.0
-    iterations: int | None = None
-    seed: int = 0
-
-
 @dataclass
 class Solver:
     """Solves regions of one graph after another set of regions; what it knows of bodies is kept.
@@ -136,6 +121,8 @@ class Solver:
         failed: InfeasibleError | None = None
         picks = list(picks_of(fronts))
         for picked in picks:
+            if best is not None and self.effort.deadline.is_over:
+                break
             try:
                 tried = self._outer(derived, fronts, picked, goal, len(picks))
             except InfeasibleError as error:
@@ -167,11 +154,14 @@ class Solver:
         bound = peak_bound(tabulate(derived.graph, priced(derived.graph, own, picks[-1])))
         seen: set[Plan] = set()
         for picked in picks:
+            if met and self.effort.deadline.is_over:
+                break
             costs = priced(derived.graph, own, picked)
             found = planner.optimize_front(
                 derived.graph,
                 costs,
                 count=SPREAD,
+                deadline=self.effort.deadline,
                 time_budget=self.effort.time_budget * (1 - SHARE) / len(picks),
                 iterations=self.effort.iterations,
                 seed=self.effort.seed,
@@ -226,7 +216,9 @@ class Solver:
         ways = list(together(inner))
         costs = self.costs_of(body.graph)
         bound = peak_bound(tabulate(body.graph, priced(body.graph, costs, ways[-1])))
-        for way in ways:
+        for at, way in enumerate(ways):
+            if at and self.effort.deadline.is_over:
+                return
             yield from self._points(body, priced(body.graph, costs, way), way, seconds / len(ways), bound)
 
     def _points(
@@ -240,6 +232,7 @@ class Solver:
             body.graph,
             costs,
             budgets=[tables.resident + int(nbytes) for nbytes in spread],
+            deadline=self.effort.deadline,
             time_budget=seconds,
             iterations=self.effort.iterations,
             seed=self.effort.seed,
@@ -326,6 +319,7 @@ def planned_alone(
             iterations=effort.iterations,
             seed=effort.seed,
             check=check,
+            deadline=effort.deadline,
         )
     return offload_search.optimize(
         graph,
@@ -334,7 +328,7 @@ def planned_alone(
         latency=goal.latency,
         host_memory=host.memory,
         lends=host.lends,
-        time_budget=effort.time_budget,
+        time_budget=min(effort.time_budget, effort.deadline.left),
         iterations=effort.iterations,
         seed=effort.seed,
     )

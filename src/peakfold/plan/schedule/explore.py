@@ -1,5 +1,6 @@
 """One search over one graph: starts, sweeps and annealing, all into one archive."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,14 +101,14 @@ class Explorer:
         found = np.linspace(self.plain.peak, self.tables.resident, LEVELS + 1)[1:]
         return [int(level) for level in found]
 
-    def descend(self, seconds: float) -> None:
-        """Lower the target from the undecided plan's peak as far as the greedy choice reaches."""
+    def descend(self, seconds: float, is_late: Callable[[], bool] = lambda: False) -> None:
+        """Lower the target from the undecided plan's peak as far as the greedy choice, or time, reaches."""
         modes = self.start.copy()
         for level in self.levels:
             outcome = descend(
                 self.code, self.scratch, self.slots, self.kept, modes, level, seconds, len(modes)
             )
-            if outcome.length < 0 or outcome.excess > 0:
+            if outcome.length < 0 or outcome.excess > 0 or is_late():
                 return
 
     @cached_property

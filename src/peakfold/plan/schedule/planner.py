@@ -11,6 +11,7 @@ import numpy as np
 
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph
+from peakfold.plan.schedule.deadline import Deadline
 from peakfold.plan.schedule.found import Found, Front, Point, Progress
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.infeasible import infeasible
@@ -30,6 +31,7 @@ def optimize(
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
     check: bool = True,
+    deadline: Deadline | None = None,
 ) -> Found:
     """Find the plan that keeps the limits.
 
@@ -44,14 +46,14 @@ def optimize(
         seed: of the random stream.
         progress: called after each part of the search.
         check: whether every point of the front is simulated once more; the best one always is.
+        deadline: of what this search is a part of, where that ends before the budget.
 
     Raises:
         InfeasibleError: no plan within the limits was found.
     """
     goal = Goal(memory, latency)
-    search = Search(
-        graph, costs, seed, () if memory is None else (memory,), time_budget, iterations, progress
-    )
+    targets = () if memory is None else (memory,)
+    search = Search(graph, costs, seed, targets, time_budget, iterations, progress, deadline=deadline)
     reason = search.run(goal)
     best = goal.best(search.explorer)
     if best is None:
@@ -82,6 +84,7 @@ def optimize_front(
     check: bool = True,
     bound: int | None = None,
     between: int = 0,
+    deadline: Deadline | None = None,
 ) -> Front:
     """Find the fastest plan for each of many budgets in one search; seconds never fall with the budget.
 
@@ -89,7 +92,7 @@ def optimize_front(
     lower bound. ``bound`` is that, where it is known. Up to ``between`` plans that were met besides
     are given too. The rest is as in `optimize`.
     """
-    search = Search(graph, costs, seed, tuple(budgets), time_budget, iterations, progress, bound)
+    search = Search(graph, costs, seed, tuple(budgets), time_budget, iterations, progress, bound, deadline)
     if not budgets:
         budgets = [int(b) for b in np.geomspace(search.explorer.plain.peak, search.bound, count)]
         search.aim(budgets)

@@ -1,6 +1,5 @@
 """One search with its clock: annealings until the goal is reached, or time or iterations are spent."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
@@ -13,6 +12,7 @@ from peakfold.plan.reorder.orders import least_peak
 from peakfold.plan.schedule import dry
 from peakfold.plan.schedule.arrays import Tables, tabulate
 from peakfold.plan.schedule.bound import peak_bound
+from peakfold.plan.schedule.deadline import Deadline
 from peakfold.plan.schedule.encode import plan_of
 from peakfold.plan.schedule.explore import SLOWEST, Candidate, Explorer
 from peakfold.plan.schedule.found import Point, Progress, StopReason, require_peak
@@ -54,8 +54,11 @@ class Search:
         iterations: int | None,
         progress: Callable[[Progress], None] | None,
         bound: int | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
-        self.began = time.monotonic()
+        self.deadline = deadline or Deadline()
+        self.now = self.deadline.now
+        self.began = self.now()
         self.costs = costs
         self.tables: Tables = tabulate(graph, costs)
         self.bound = peak_bound(self.tables) if bound is None else bound
@@ -63,7 +66,7 @@ class Search:
         self.budgets = budgets
         self.explorer = Explorer(frame(self.tables), seed, budgets)
         self.explorer.compile()
-        self.started = time.monotonic()
+        self.started = self.now()
         self.time_budget = time_budget
         self.iterations = iterations
         self.progress = progress
@@ -78,7 +81,7 @@ class Search:
     @property
     def elapsed(self) -> float:
         """Seconds since it began."""
-        return time.monotonic() - self.began
+        return self.now() - self.began
 
     @property
     def slowest(self) -> float:
@@ -88,7 +91,7 @@ class Search:
     @property
     def _searched(self) -> float:
         """Seconds of search: what compiling took on a new machine does not count."""
-        return time.monotonic() - self.started
+        return self.now() - self.started
 
     def run(self, goal: Goal) -> StopReason:
         """Search for one goal until nothing better is found or the time or iterations are spent."""
@@ -140,12 +143,13 @@ class Search:
 
     def _begin(self, slowest: float, rank: Callable[[Explorer], Rank | FrontRank]) -> None:
         """Descend in the program's own order and in others, and go on in the best one."""
-        self.explorer.descend(slowest)
-        for order in (leaves_first(self.explorer.frame), least_peak(self.explorer.frame)):
+        self.explorer.descend(slowest, self._is_late)
+        for way in (leaves_first, least_peak):
+            order = () if self._is_late() else way(self.explorer.frame)
             if not order:
                 continue
             other = Explorer(frame(self.tables, order), self.seed, self.budgets, order)
-            other.descend(slowest)
+            other.descend(slowest, self._is_late)
             if rank(other) < rank(self.explorer):
                 other.kept.tried[0] += self.explorer.states
                 self.explorer = other
@@ -172,7 +176,11 @@ class Search:
     def _spent(self) -> Literal["iterations", "time"] | None:
         if self.iterations is not None and self.proposals >= self.iterations:
             return "iterations"
-        return "time" if self._searched >= self.time_budget else None
+        return "time" if self._searched >= self.time_budget or self.deadline.is_over else None
+
+    def _is_late(self) -> bool:
+        """Whether what this is a part of must end: the budget of this search alone cuts no descent short."""
+        return self.deadline.is_over
 
     def point(self, found: Candidate, check: bool = True) -> Point:
         """Return the plan of a candidate, lowered and simulated: it must come to what was decoded."""

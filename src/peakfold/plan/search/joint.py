@@ -9,14 +9,17 @@ sketches, corrected by what planned states came to, promise most of (`scout`).
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
+from peakfold.plan.fission.effort import Effort
 from peakfold.plan.fission.program import CostsOf
-from peakfold.plan.fission.solve import Effort, Solver, planned_alone
+from peakfold.plan.fission.solve import Solver, planned_alone
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.arrays import tabulate
+from peakfold.plan.schedule.deadline import Deadline, Now
 from peakfold.plan.schedule.found import Found, Progress, StopReason
 from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.goal import Goal
@@ -45,6 +48,8 @@ SKETCHED = 600
 """States that are sketched before each batch."""
 ALONE = 16
 """Budgets for which the graph is planned with nothing split, where a whole front is searched."""
+CANDIDATES = 0.3
+"""Of the time that is left when they are looked for, for candidates."""
 POLISH = 0.4
 """Of the time, for planning what is best at each time once more, and that time alone."""
 
@@ -69,6 +74,7 @@ class Joint:
         saved: an earlier search of the same to go on with.
         save: given all that is known, at the end and every few states.
         host: what may wait outside the device; None for nothing. A whole front is searched without.
+        now: the clock that seconds are of. Where iterations are counted, it decides nothing.
     """
 
     graph: Graph
@@ -85,6 +91,7 @@ class Joint:
     saved: Saved | None = None
     save: Callable[[Saved], None] | None = None
     host: Host | None = None
+    now: Now = time.monotonic
     archive: Archive = field(default_factory=Archive)
     refused: list[InfeasibleError] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
@@ -92,13 +99,22 @@ class Joint:
     states: int = 0
     excused: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Let no clock decide where iterations are counted."""
+        self.seconds = self.time_budget if self.iterations is None else inf
+        self.deadline = Deadline(inf, self.now)
+
+    def _begin(self) -> None:
+        self.began = self.now()
+        self.deadline = Deadline(self.began + self.seconds, self.now)
+
     def run(self) -> Found:
         """Search until time or states are spent, or it is interrupted.
 
         Raises:
             InfeasibleError: nothing within the limits was found, split or not.
         """
-        self.began = time.monotonic()
+        self._begin()
         with self.clock.at("unsplit"):
             if self.saved is not None:
                 self.archive.add(*self.saved.front)
@@ -117,18 +133,19 @@ class Joint:
             stop_reason=reason,
             states=self.looked_at,
             front=self.archive.front,
-            elapsed=time.monotonic() - self.began,
+            elapsed=self.now() - self.began,
         )
 
     def run_front(self) -> Archive:
         """Search until time or states are spent, or it is interrupted; return the best at every time."""
-        self.began = time.monotonic()
+        self._begin()
         with self.clock.at("unsplit"):
             found = planner.optimize_front(
                 self.graph,
                 self.costs_of(self.graph),
                 count=ALONE,
-                time_budget=FRONT_FIRST * self.time_budget,
+                time_budget=FRONT_FIRST * self.seconds,
+                deadline=Deadline(inf, self.now),
                 iterations=self.iterations,
                 seed=self.seed,
             )
@@ -150,19 +167,19 @@ class Joint:
         """Plan the regions that are best at each time once more, for that time alone."""
         for at, seconds in enumerate(self.times):
             best = self.archive.best(Goal(None, seconds))
-            left = (self.time_budget - self._elapsed) / (len(self.times) - at)
-            if best is None or (self.iterations is None and left <= 0):
+            until = self.deadline.part(1 / (len(self.times) - at))
+            if best is None or until.is_over:
                 continue
             with self.clock.at("plan"):
                 self.solver.forget()
-                self.solver.effort = replace(self.solver.effort, time_budget=max(left, 0.0))
+                self.solver.effort = replace(self.solver.effort, time_budget=until.left, deadline=until)
                 self.archive.add(*self.solver.solve(best.plan.regions, latency=seconds).front)
             self._tell(self.most)
 
     def _unsplit(self) -> Unsplit:
         """Plan without regions; the bound is proved for such plans."""
         costs = self.costs_of(self.graph)
-        effort = Effort(FIRST * self.time_budget, self.iterations, self.seed)
+        effort = Effort(FIRST * self.seconds, self.iterations, self.seed, Deadline(inf, self.now))
         try:
             found = planned_alone(self.graph, costs, self.goal, effort, self.host, check=True)
         except InfeasibleError as error:
@@ -181,12 +198,14 @@ class Joint:
         return saved.unsplit
 
     def _split(self) -> StopReason | None:
-        each = min(EACH, (1 - FIRST) * self.time_budget / STATES)
-        effort = Effort(each, self.iterations, self.seed)
+        each = (1 - FIRST) * self.seconds / STATES
+        each = min(EACH, each) if self.iterations is None else inf
+        effort = Effort(each, self.iterations, self.seed, self.deadline)
         self.solver = solver = Solver(self.graph, self.costs_of, effort, host=self.host)
         costs = self.costs_of(solver.prepared)
         with self.clock.at("candidates"):
-            self.tree = tree_of(solver.prepared, costs, self.roots, solver.axes)
+            until = self.deadline.part(CANDIDATES)
+            self.tree = tree_of(solver.prepared, costs, self.roots, solver.axes, until)
         tables = tabulate(solver.prepared, costs)
         with self.clock.at("footprints"):
             ground = Ground.of(frame(tables), costs.link.copy)
@@ -196,8 +215,10 @@ class Joint:
         with self.clock.at("compile"):
             self.top = sketch.plain
         self.excused = self.clock.seconds["compile"]
+        self.deadline = replace(self.deadline, at=self.deadline.at + self.excused)
+        solver.effort = replace(effort, deadline=self.deadline)
         self.eager = sum(self.costs_of(self.graph).seconds.values())
-        self.scout = Scout(sketch, self.goal, self.eager, self.top, self.times, self.clock)
+        self.scout = Scout(sketch, self.goal, self.eager, self.top, self.times, self.clock, self.deadline)
         start = State(self.tree.disabled, 0)
         self.scout.seen.add(start.code)
         self.scout.add(wide(self.tree, start))
@@ -208,10 +229,10 @@ class Joint:
     def _turns(self, visit: Visitor) -> StopReason | None:
         same = None if self.saved is None else self.saved.within(self.goal)
         known = {} if same is None else {one.parts: one for one in same.visits}
-        explored = self.time_budget * (1 - POLISH if self.times else 1)
+        polish = POLISH * self.seconds if self.times and self.iterations is None else 0.0
         turns = -(-self.most // BATCH) if self.iterations is not None else STATES * 40
         for turn in range(turns):
-            if self.iterations is None and self._elapsed >= explored:
+            if self.deadline.left <= polish:
                 return "time"
             self.scout.look(SKETCHED)
             batch = self.scout.take(BATCH, self._so_far)
@@ -268,7 +289,7 @@ class Joint:
     @property
     def _elapsed(self) -> float:
         """Seconds of search: what compiling took on a new machine does not count."""
-        return time.monotonic() - self.began - self.excused
+        return self.now() - self.began - self.excused
 
     @property
     def looked_at(self) -> int:

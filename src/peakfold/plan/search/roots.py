@@ -16,6 +16,7 @@ from peakfold.plan.fission.split import within
 from peakfold.plan.fission.stages import stages
 from peakfold.plan.fission.tree import Tree
 from peakfold.plan.fission.widest import widest
+from peakfold.plan.schedule.deadline import Deadline
 from peakfold.plan.schedule.lower import lower
 from peakfold.plan.schedule.simulate import simulate
 
@@ -46,14 +47,23 @@ class Roots:
     hot: bool = True
 
 
-def tree_of(graph: Graph, costs: Costs, roots: Roots | None = None, axes: Axes | None = None) -> Tree:
-    """Return the candidates for a prepared graph, by what lives at its peak, far reaching ones first."""
+def tree_of(
+    graph: Graph,
+    costs: Costs,
+    roots: Roots | None = None,
+    axes: Axes | None = None,
+    deadline: Deadline | None = None,
+) -> Tree:
+    """Return the candidates for a prepared graph, by what lives at its peak, far reaching ones first.
+
+    After the deadline those that are found by then are taken.
+    """
     roots, axes = roots or Roots(), axes or Axes()
     hot = _hot(graph, costs) if roots.hot else set(graph.storages())
     reading, along = axes.reading(graph), axes.of(graph)
     found = [*_widest(reading, hot, along), *_in_stages(reading, hot, along)]
     if roots.tree:
-        grown = candidates(graph, hot, along, levels=roots.levels, reading=reading)
+        grown = candidates(graph, hot, along, levels=roots.levels, reading=reading, deadline=deadline)
         alike = [one for one in grown if one.source == "alike"][:IN_LAYERS]
         found += [one for one in grown if one.source != "alike"][:1] + alike
         found += [one for one in grown if one.source != "alike"][1:]
@@ -113,6 +123,8 @@ def _in_stages(reading: Reading, hot: set[Value], axes: tuple[Component, ...]) -
 
 def _is_summed(graph: Graph, hot: set[Value], axis: Component) -> bool:
     """Whether a softmax of hot scores, which was taken apart, runs over an axis."""
+    totals = [node for node in graph.nodes if node.op.packet == "logsumexp"]
+    if not totals:
+        return False
     along = {value for value, _ in axis.members if graph.storage(value) in hot}
-    totals = (node for node in graph.nodes if node.op.packet == "logsumexp")
     return any(node.inputs[0] in along and Value(node.id) not in along for node in totals)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from statistics import fmean, median
 
+from peakfold.plan.schedule.deadline import Deadline
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.search.clock import Clock
 from peakfold.plan.search.sketch import Estimate, Sketch
@@ -59,6 +60,7 @@ class Scout:
         top: its peak in bytes.
         times: seconds at which bytes are to be least, where a whole front is searched.
         clock: told where the time goes.
+        deadline: after it, nothing more is looked at.
         seen: hashes of all states that were looked at.
     """
 
@@ -68,6 +70,7 @@ class Scout:
     top: int
     times: tuple[float, ...] = ()
     clock: Clock = field(default_factory=Clock)
+    deadline: Deadline = field(default_factory=Deadline)
     seen: set[int] = field(default_factory=set)
     _open: list[tuple[float, int, State]] = field(default_factory=list)
     _hopes: dict[int, tuple[Hopes, State]] = field(default_factory=dict)
@@ -83,6 +86,8 @@ class Scout:
         """Look at states; those whose hash is known are left out."""
         clock = self.clock
         for state in states:
+            if self._hopes and self.deadline.is_over:
+                return
             if state.code in self.seen:
                 clock.duplicates += 1
                 continue
@@ -109,7 +114,7 @@ class Scout:
     def look(self, most: int) -> None:
         """Expand the most promising states until so many more were estimated, or none is left."""
         until = self.states + most
-        while self._open and self.states < until:
+        while self._open and self.states < until and not self.deadline.is_over:
             self.expand(heappop(self._open)[2])
 
     def expand(self, state: State) -> None:
@@ -135,7 +140,7 @@ class Scout:
         found = self._ranked(count, so_far)
         for _ in range(MEASURES):
             guessed = [pair for one in found for pair in self.sketch.unmeasured(one.parts)]
-            if not guessed:
+            if not guessed or self.deadline.is_over:
                 break
             index = guessed[0][0]
             with self.clock.at("measure"):
