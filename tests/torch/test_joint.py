@@ -157,6 +157,36 @@ def test_a_sketch_of_what_splits_nothing_is_exact():
     assert search.scout.sketch.plain == timeline.peak
 
 
+class Ticking:
+    """A clock on which time passes whenever it is read."""
+
+    def __init__(self, tick):
+        self.tick, self.reads = tick, 0
+
+    def __call__(self):
+        self.reads += 1
+        return self.reads * self.tick
+
+
+def test_no_clock_decides_where_iterations_are_counted():
+    clock = Ticking(1e6)
+    assert searching(now=clock).run().front == searched().front
+    assert clock.reads > 0
+
+
+@pytest.mark.parametrize("reads", [2, 100, 400, 1000])
+def test_a_search_ends_with_its_time_in_every_stage(reads):
+    """Behind the end each of the stages that are left looks at the clock, and none goes on."""
+    graph = Task(*mlp()).capture().graph
+    seconds = sum(costs_of(graph).seconds.values())
+    clock = Ticking(1.0)
+    search = Joint(
+        graph, costs_of, Goal(None, 1.35 * seconds), float(reads), times=(seconds, 1.35 * seconds), now=clock
+    )
+    assert search.run_front().front
+    assert reads <= clock.reads <= reads + 40
+
+
 def interrupting(after):
     """Progress that ends a search as Ctrl-C would, after so many calls."""
     calls = []

@@ -55,7 +55,7 @@ class Splitter:
 
     def graphs(self, graph: Graph, regions: Sequence[Region]) -> tuple[Graph, tuple[Graph, ...]]:
         """Return the outer graph and the graph of one part of each region."""
-        key = (id(graph), tuple(_bare(region) for region in regions))
+        key = (id(graph), tuple(bare(region) for region in regions))
         if key not in self._made:
             found = derive(graph, regions, self._axes)
             parts = tuple(body.part for body in found.bodies.values())
@@ -64,8 +64,8 @@ class Splitter:
         return outer, parts
 
 
-def _bare(region: Region) -> Region:
+def bare(region: Region) -> Region:
     """Return a region and what is nested in it without decisions: all that its graphs depend on."""
     nested = () if region.plan is None else region.plan.regions
-    plan = Plan("", regions=tuple(_bare(one) for one in nested)) if nested else None
+    plan = Plan("", regions=tuple(bare(one) for one in nested)) if nested else None
     return replace(region, plan=plan)

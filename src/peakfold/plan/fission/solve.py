@@ -18,17 +18,18 @@ from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Compute, Plan, Region
+from peakfold.plan.fission.alone import planned_alone
 from peakfold.plan.fission.axes import Axes
 from peakfold.plan.fission.choices import FINE, Choice, combined, few, pareto, picks_of, priced, together
-from peakfold.plan.fission.derive import derive
+from peakfold.plan.fission.derive import bare, derive
 from peakfold.plan.fission.derived import Body, Derived
 from peakfold.plan.fission.effort import Effort
 from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned
-from peakfold.plan.schedule import offload_search, planner
+from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.bound import peak_bound
-from peakfold.plan.schedule.found import Found, Point, front_of, require_peak
+from peakfold.plan.schedule.found import Point, front_of, require_peak
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.offload_search import Host
@@ -41,6 +42,10 @@ BETWEEN = 48
 """Points that are taken from between them."""
 SPREAD = 8
 """Budgets of a whole front."""
+ROUGH = 2000
+"""Sets that are looked at for a bound that says how low budgets go."""
+KEPT = 4
+"""Sets of regions of which the graphs are kept."""
 SHARE = 0.5
 """Of the time, for the fronts of bodies."""
 
@@ -98,6 +103,7 @@ class Solver:
     def __post_init__(self) -> None:
         self.prepared = prepare(self.graph)
         self.states = 0
+        self._known: dict[tuple[Region, ...], Derived] = {}
         self._fronts: dict[tuple[str, tuple[Region, ...]], tuple[Choice, ...]] = {}
 
     def solve(
@@ -151,7 +157,7 @@ class Solver:
         picks = list(picks_of(fronts))
         met: list[Point] = []
         own, ways = self._outer_costs(derived), list(picks_of(fronts, FINE))
-        bound = peak_bound(tabulate(derived.graph, priced(derived.graph, own, picks[-1])))
+        bound = peak_bound(tabulate(derived.graph, priced(derived.graph, own, picks[-1])), ROUGH)
         seen: set[Plan] = set()
         for picked in picks:
             if met and self.effort.deadline.is_over:
@@ -182,9 +188,19 @@ class Solver:
         return Spread(points, tuple(one for one in points if one in better))
 
     def _derived(self, regions: Sequence[Region]) -> tuple[Derived, dict[int, tuple[Choice, ...]]]:
-        derived = derive(self.prepared, regions, self.axes) if regions else Derived(self.graph, {})
+        derived = self._graphs(tuple(bare(region) for region in regions))
         share = self.effort.time_budget * SHARE / max(len(derived.bodies), 1)
         return derived, {ident: self.front(body, share) for ident, body in derived.bodies.items()}
+
+    def _graphs(self, regions: tuple[Region, ...]) -> Derived:
+        """Return the outer graph and the bodies of regions without decisions; the last ones are kept."""
+        if not regions:
+            return Derived(self.graph, {})
+        if regions not in self._known:
+            if len(self._known) >= KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[regions] = derive(self.prepared, regions, self.axes)
+        return self._known[regions]
 
     def _whole(self, outer: Plan, picked: Mapping[int, Choice]) -> Plan:
         """Return the plan of the graph as captured: that of the outer graph, and those of the bodies."""
@@ -215,7 +231,7 @@ class Solver:
         inner = {ident: few(self.front(one, seconds / 2)) for ident, one in body.derived.bodies.items()}
         ways = list(together(inner))
         costs = self.costs_of(body.graph)
-        bound = peak_bound(tabulate(body.graph, priced(body.graph, costs, ways[-1])))
+        bound = peak_bound(tabulate(body.graph, priced(body.graph, costs, ways[-1])), ROUGH)
         for at, way in enumerate(ways):
             if at and self.effort.deadline.is_over:
                 return
@@ -291,47 +307,6 @@ class Solver:
 
     def _outer_costs(self, derived: Derived) -> Costs:
         return self.costs_of(derived.graph)
-
-
-def planned_alone(
-    graph: Graph, costs: Costs, goal: Goal, effort: Effort, host: Host | None, *, check: bool = False
-) -> Found:
-    """Plan one graph, in which regions are nodes as any others; its values wait on the host where they may.
-
-    Args:
-        graph: the graph.
-        costs: of its nodes.
-        goal: the limits.
-        effort: how long is searched.
-        host: what may wait outside the device; None for nothing.
-        check: whether every point of the front is simulated once more.
-
-    Raises:
-        InfeasibleError: no plan within the limits was found.
-    """
-    if host is None:
-        return planner.optimize(
-            graph,
-            costs,
-            memory=goal.memory,
-            latency=goal.latency,
-            time_budget=effort.time_budget,
-            iterations=effort.iterations,
-            seed=effort.seed,
-            check=check,
-            deadline=effort.deadline,
-        )
-    return offload_search.optimize(
-        graph,
-        costs,
-        memory=goal.memory,
-        latency=goal.latency,
-        host_memory=host.memory,
-        lends=host.lends,
-        time_budget=min(effort.time_budget, effort.deadline.left),
-        iterations=effort.iterations,
-        seed=effort.seed,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from math import inf
 from peakfold.cost.costs import Costs
 from peakfold.errors import InfeasibleError
 from peakfold.ir.graph import Graph
+from peakfold.plan.fission.alone import planned_alone
 from peakfold.plan.fission.effort import Effort
 from peakfold.plan.fission.program import CostsOf
-from peakfold.plan.fission.solve import Solver, planned_alone
+from peakfold.plan.fission.solve import Solver
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.arrays import tabulate
 from peakfold.plan.schedule.deadline import Deadline, Now
@@ -26,6 +27,7 @@ from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.search.clock import Clock
 from peakfold.plan.search.footprint import Ground
+from peakfold.plan.search.polish import again
 from peakfold.plan.search.roots import Roots, tree_of
 from peakfold.plan.search.saved import Saved, Unsplit, Visit
 from peakfold.plan.search.scout import Scout, worth
@@ -99,13 +101,10 @@ class Joint:
     states: int = 0
     excused: float = 0.0
 
-    def __post_init__(self) -> None:
-        """Let no clock decide where iterations are counted."""
-        self.seconds = self.time_budget if self.iterations is None else inf
-        self.deadline = Deadline(inf, self.now)
-
     def _begin(self) -> None:
+        """Begin; no clock decides where iterations are counted."""
         self.began = self.now()
+        self.seconds = self.time_budget if self.iterations is None else inf
         self.deadline = Deadline(self.began + self.seconds, self.now)
 
     def run(self) -> Found:
@@ -158,22 +157,20 @@ class Joint:
         reason: StopReason = "time" if self.iterations is None else "iterations"
         try:
             reason = self._split() or reason
-            self._polish()
         except KeyboardInterrupt:
             reason = "interrupted"
         return reason
 
-    def _polish(self) -> None:
-        """Plan the regions that are best at each time once more, for that time alone."""
-        for at, seconds in enumerate(self.times):
-            best = self.archive.best(Goal(None, seconds))
-            until = self.deadline.part(1 / (len(self.times) - at))
-            if best is None or until.is_over:
-                continue
+    def _polish(self, visit: Visitor) -> None:
+        """Plan the regions that are best at each time once more, for that time alone, some side by side."""
+        for first in range(0, len(self.times), BATCH):
+            if self.deadline.is_over:
+                return
             with self.clock.at("plan"):
-                self.solver.forget()
-                self.solver.effort = replace(self.solver.effort, time_budget=until.left, deadline=until)
-                self.archive.add(*self.solver.solve(best.plan.regions, latency=seconds).front)
+                made = visit(again(self.times[first:], BATCH, self.archive, self.deadline, self.workers), ())
+            for one in made:
+                self.states += one.states
+                self.archive.add(*one.front)
             self._tell(self.most)
 
     def _unsplit(self) -> Unsplit:
@@ -224,7 +221,9 @@ class Joint:
         self.scout.add(wide(self.tree, start))
         self.scout.expand(start)
         with visitor(solver, self.tree, self.goal, self.workers, bool(self.times)) as visit:
-            return self._turns(visit)
+            reason = self._turns(visit)
+            self._polish(visit)
+            return reason
 
     def _turns(self, visit: Visitor) -> StopReason | None:
         same = None if self.saved is None else self.saved.within(self.goal)

@@ -5,18 +5,36 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peakfold.errors import InfeasibleError, PlanError
-from peakfold.ir.plan import Plan
+from peakfold.ir.plan import Plan, Region
 from peakfold.plan.fission.nested import regions_of
 from peakfold.plan.fission.solve import Solver
 from peakfold.plan.fission.tree import Parts, Tree
+from peakfold.plan.schedule.deadline import Deadline
 from peakfold.plan.schedule.found import Point
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.search.saved import Visit
 
-Visitor = Callable[[Sequence[Parts], Sequence[Point]], list[Visit]]
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Regions that are to be planned once more, for one time alone.
+
+    Attributes:
+        regions: of a plan.
+        seconds: the most that a step may take.
+        until: when planning ends, on the clock of the search.
+    """
+
+    regions: tuple[Region, ...]
+    seconds: float
+    until: float
+
+
+Asked = Parts | Again
+Visitor = Callable[[Sequence[Asked], Sequence[Point]], list[Visit]]
 """Plans some states, less what known points beat; says what each comes to, in the same order."""
 
 
@@ -35,6 +53,21 @@ class Task:
     tree: Tree
     goal: Goal
     fronts: bool = False
+
+
+def planned_again(task: Task, asked: Again) -> Visit:
+    """Return what regions come to when they are planned for one time, with nothing known of their bodies."""
+    solver, usual, before = task.solver, task.solver.effort, task.solver.states
+    until = Deadline(asked.until, usual.deadline.now)
+    solver.forget()
+    solver.effort = replace(usual, time_budget=until.left, deadline=until)
+    try:
+        front = solver.solve(asked.regions, latency=asked.seconds).front
+    except InfeasibleError:
+        front = ()
+    finally:
+        solver.effort = usual
+    return Visit((), solver.states - before, (), front)
 
 
 def visited(task: Task, parts: Parts, known: Sequence[Point] = ()) -> Visit:
@@ -69,9 +102,13 @@ def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _in_process(asked: tuple[Parts, list[tuple[int, float]]]) -> Visit:
-    parts, known = asked
-    return visited(_task[0], parts, [Point(nbytes, seconds, Plan("")) for nbytes, seconds in known])
+def _done(task: Task, asked: Asked, known: Sequence[Point]) -> Visit:
+    return planned_again(task, asked) if isinstance(asked, Again) else visited(task, asked, known)
+
+
+def _in_process(given: tuple[Asked, list[tuple[int, float]]]) -> Visit:
+    asked, known = given
+    return _done(_task[0], asked, [Point(nbytes, seconds, Plan("")) for nbytes, seconds in known])
 
 
 @contextmanager
@@ -87,7 +124,7 @@ def visitor(solver: Solver, tree: Tree, goal: Goal, workers: int, fronts: bool =
     """
     task = Task(solver, tree, goal, fronts)
     if workers < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        yield lambda states, known: [visited(task, parts, known) for parts in states]
+        yield lambda states, known: [_done(task, one, known) for one in states]
         return
     _task[:] = [task]
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin)
