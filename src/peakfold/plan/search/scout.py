@@ -75,6 +75,7 @@ class Scout:
     _open: list[tuple[float, int, State]] = field(default_factory=list)
     _hopes: dict[int, tuple[Hopes, State]] = field(default_factory=dict)
     _taken: set[int] = field(default_factory=set)
+    _stale: set[int] = field(default_factory=set)
     _bias: dict[Enabled, float] = field(default_factory=dict)
 
     @property
@@ -130,7 +131,7 @@ class Scout:
     def take(self, count: int, so_far: Hopes = ()) -> list[State]:
         """Return the most promising states not taken yet, no two of which split the same candidates.
 
-        Where seconds of their regions were guessed, their promises are looked at again.
+        Where seconds of regions were guessed, what those promise that would be taken is looked at again.
 
         Args:
             count: how many.
@@ -145,41 +146,53 @@ class Scout:
             index = guessed[0][0]
             with self.clock.at("measure"):
                 self.sketch.measure(*guessed[0])
-            for _, state in [kept for kept in self._hopes.values() if kept[1].parts[index] > 1]:
-                self._again(state)
+            self._stale |= {code for code, (_, state) in self._hopes.items() if state.parts[index] > 1}
             found = self._ranked(count, so_far)
         self._taken.update(state.code for state in found)
         return found
 
     def _ranked(self, count: int, so_far: Hopes) -> list[State]:
         usual = median(self._bias.values()) if self._bias else 1.0
-        known: list[tuple[Hopes, int, State, Enabled]] = []
+        known: dict[int, tuple[Hopes, int, State, Enabled]] = {}
         for code, (hopes, state) in self._hopes.items():
             if code not in self._taken:
-                key = _enabled(state)
-                bias = self._bias.get(key, usual)
-                known.append((tuple([bias * hope for hope in hopes]), code, state, key))
+                known[code] = (self._corrected(hopes, state, usual), code, state, _enabled(state))
         found: dict[Enabled, State] = {}
         have = so_far or (float("inf"),) * max(len(self.times), 1)
-        for _ in range(count):
+        while len(found) < count:
             left = (
-                (_over(have, hopes), code, hopes, state) for hopes, code, state, k in known if k not in found
+                (_over(have, hopes), code, hopes, state)
+                for hopes, code, state, k in known.values()
+                if k not in found
             )
             best = min(left, default=None)
             if best is None:
                 break
-            _, _, hopes, state = best
+            _, code, hopes, state = best
+            if code in self._stale:
+                del known[code]
+                if self._again(state):
+                    again = self._corrected(self._hopes[code][0], state, usual)
+                    known[code] = (again, code, state, _enabled(state))
+                continue
             found[_enabled(state)] = state
             have = tuple(min(pair) for pair in zip(have, hopes, strict=True))
         return list(found.values())
 
-    def _again(self, state: State) -> None:
-        """Estimate a state again, once more is known of its regions."""
+    def _corrected(self, hopes: Hopes, state: State, usual: float) -> Hopes:
+        """What a state promises, by what states came to that split the same."""
+        bias = self._bias.get(_enabled(state), usual)
+        return tuple([bias * hope for hope in hopes])
+
+    def _again(self, state: State) -> bool:
+        """Estimate a state again, once more is known of its regions; False where it cannot be split."""
+        self._stale.discard(state.code)
         hopes = self._promised(state)
         if not hopes:
             del self._hopes[state.code]
-            return
+            return False
         self._hopes[state.code] = (hopes, state)
+        return True
 
     def learn(self, state: State, value: float | None) -> None:
         """Take in what a state came to when it was planned; None where it could not be split."""
