@@ -155,11 +155,12 @@ class Search:
                 self.explorer = other
 
     def _dry(self) -> bool:
-        """Look at plans that keep next to nothing, unless that was done; return whether it was done now."""
-        first, self.is_dry = not self.is_dry, True
-        if first:
-            self.explorer.dry()
-        return first
+        """Look at plans that keep next to nothing, once, while there is time; return whether now."""
+        if self.is_dry or self._is_late():
+            return False
+        self.is_dry = True
+        self.explorer.dry()
+        return True
 
     def _part(self, target: int, slowest: float, best: Candidate | None, bold: bool = True) -> None:
         left = None if self.iterations is None else self.iterations - self.proposals
