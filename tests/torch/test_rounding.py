@@ -92,3 +92,11 @@ def test_what_chooses_numbers_is_not_moved():
     with Rounded(0):
         (x * 3).max().backward()
     assert int((x.grad != 0).sum()) == 1
+
+
+def test_a_model_of_float64_is_compared_in_it_alone():
+    task = task_of()
+    task.model.double()
+    task = replace(task, batch=(task.batch[0].double(),))
+    assert equality(task).ok
+    assert not equality(replace(task, rewriter=wrong(LOUD, LOUD * (1 + 1e-6)))).ok
