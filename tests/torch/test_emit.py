@@ -259,6 +259,8 @@ def test_the_lines_of_a_source_go_with_its_functions():
     del one
     gc.collect()
     assert linecache.getline(name, 2).strip() == "return (tensors['gone'],)"
+    names = list(linecache.cache)
     del other
     gc.collect()
     assert not linecache.getline(name, 2)
+    assert all(name in linecache.cache for name in names)

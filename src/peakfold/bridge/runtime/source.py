@@ -43,18 +43,21 @@ def load_source(source: str) -> Program:
     step = namespace.get("step")
     if not callable(step):
         raise _unusable("no function step")
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     _uses[filename] += 1
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     weakref.finalize(step, _forget, filename)
     return step
 
 
 def _forget(filename: str) -> None:
-    """Let the lines of a source go with the last function that was made of it."""
+    """Let the lines of a source go with the last function that was made of it.
+
+    Their name stays: this may run at any time, also while `linecache` goes through its names.
+    """
     _uses[filename] -= 1
     if not _uses[filename]:
         del _uses[filename]
-        linecache.cache.pop(filename, None)
+        linecache.cache[filename] = (0, None, [], filename)
 
 
 def failing_line(error: BaseException) -> str:
