@@ -147,6 +147,7 @@ class Joint:
                 deadline=Deadline(inf, self.now),
                 iterations=self.iterations,
                 seed=self.seed,
+                check=False,
             )
         self.states += found.states
         self.archive.add(*(point for point in found.points if point is not None))
