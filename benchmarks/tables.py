@@ -52,7 +52,7 @@ COMMANDS = {
     "bench": Command(
         "peakfold bench --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5"
         " --json results/bench.json",
-        26,
+        20,
     ),
     "bench-arena": Command(
         "peakfold bench --arena --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5"
