@@ -6,7 +6,7 @@ from pathlib import Path
 
 from peakfold.files import write_whole
 from peakfold.graph.rule import Rule, parse_rules, print_rules
-from peakfold.graph.substitution.book import CORE, DERIVED, GENERATED, GRAPHS, REDUNDANT, joined, laws
+from peakfold.graph.substitution.book import CORE, DERIVED, GENERATED, GRAPHS, REDUNDANT, basis, joined, laws
 from peakfold.graph.substitution.deriving import DerivedRequest, derive
 from peakfold.graph.substitution.generate import Request, generate
 from peakfold.graph.substitution.reducing import redundant
@@ -57,10 +57,9 @@ def make_book(folder: Path, parts: Parts = Parts(), progress: Progress = lambda 
     second = made(CORE, lambda part: _generated(parts.core, part, progress))
     found = laws() + joined(laws(), first, second)
     dropped = made(REDUNDANT, lambda part: reduced(found, redundant(found)))
-    names = {rule.name for rule in dropped}
-    basis = tuple(rule for rule in found if rule.name not in names)
-    made(DERIVED, lambda part: derive(parts.derived, basis, part, progress, dropped).text(parts.derived))
-    made(GRAPHS, lambda part: derive(parts.graphs, basis, part, progress, dropped).text(parts.graphs))
+    kept = basis(found, dropped)
+    made(DERIVED, lambda part: derive(parts.derived, kept, part, progress, dropped).text(parts.derived))
+    made(GRAPHS, lambda part: derive(parts.graphs, kept, part, progress, dropped).text(parts.graphs))
 
 
 def _generated(request: Request, part: Path, progress: Progress) -> str:

@@ -73,5 +73,10 @@ def derived() -> tuple[Rule, ...]:
 
 def book() -> tuple[Rule, ...]:
     """Return the basis: all rules that may be used, and that do not follow from one another."""
-    dropped = {rule.name for rule in redundant()}
-    return tuple(rule for rule in found() if rule.name not in dropped)
+    return basis(found(), redundant())
+
+
+def basis(rules: tuple[Rule, ...], dropped: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return some rules without those that the others derive."""
+    names = {rule.name for rule in dropped}
+    return tuple(rule for rule in rules if rule.name not in names)
