@@ -122,7 +122,8 @@ def test_a_search_that_is_gone_on_with_ends_as_one_without_a_break():
     whole = searching()
     found = whole.run()
     kept = []
-    half = searching(save=kept.append, progress=interrupting(after=2))
+    half = searching(save=kept.append)
+    half.progress = interrupting(after=2, beginning=lambda: half.visits)
     assert half.run().stop_reason == "interrupted"
     graph = half.graph
     saved = read(text_of(kept[0], graph, "key"), graph, "key", "file")
@@ -131,6 +132,29 @@ def test_a_search_that_is_gone_on_with_ends_as_one_without_a_break():
     went_on = again.run()
     assert went_on.front == found.front
     assert [visit.parts for visit in again.visits] == [visit.parts for visit in whole.visits]
+
+
+def test_a_search_ends_while_it_plans_without_regions():
+    search = searching(progress=interrupting(after=1))
+    found = search.run()
+    assert found.stop_reason == "interrupted"
+    assert not search.visits
+    assert found.states < searched().states / 2
+
+
+def test_a_saved_search_that_ended_at_once_is_gone_on_with():
+    whole, kept = searched(), []
+    half = searching(save=kept.append, progress=interrupting(after=1))
+    assert half.run().stop_reason == "interrupted"
+    assert not half.visits
+    assert searching(saved=kept[0]).run().front == whole.front
+
+
+def test_progress_never_goes_back():
+    shares = []
+    searching(progress=lambda state: shares.append(state.share)).run()
+    assert shares == sorted(shares)
+    assert shares[-1] <= 1
 
 
 def test_a_saved_search_is_for_its_own_graph_and_question():
@@ -187,12 +211,13 @@ def test_a_search_ends_with_its_time_in_every_stage(reads):
     assert reads <= clock.reads <= reads + 40
 
 
-def interrupting(after):
-    """Progress that ends a search as Ctrl-C would, after so many calls."""
+def interrupting(after, beginning=lambda: True):
+    """Progress that ends a search as Ctrl-C would, after so many calls since it began."""
     calls = []
 
     def told(state):
-        calls.append(state)
+        if beginning():
+            calls.append(state)
         if len(calls) == after:
             raise KeyboardInterrupt
 

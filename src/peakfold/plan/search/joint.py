@@ -100,6 +100,7 @@ class Joint:
     visits: list[Visit] = field(default_factory=list)
     states: int = 0
     excused: float = 0.0
+    is_interrupted: bool = False
 
     def _begin(self) -> None:
         """Begin; no clock decides where iterations are counted."""
@@ -147,6 +148,7 @@ class Joint:
                 deadline=Deadline(inf, self.now),
                 iterations=self.iterations,
                 seed=self.seed,
+                progress=self._first(FRONT_FIRST),
                 check=False,
             )
         self.states += found.states
@@ -156,6 +158,8 @@ class Joint:
 
     def _searched(self) -> StopReason:
         reason: StopReason = "time" if self.iterations is None else "iterations"
+        if self.is_interrupted:
+            return "interrupted"
         try:
             reason = self._split() or reason
         except KeyboardInterrupt:
@@ -179,7 +183,9 @@ class Joint:
         costs = self.costs_of(self.graph)
         effort = Effort(FIRST * self.seconds, self.iterations, self.seed, Deadline(inf, self.now))
         try:
-            found = planned_alone(self.graph, costs, self.goal, effort, self.host, check=True)
+            found = planned_alone(
+                self.graph, costs, self.goal, effort, self.host, check=True, progress=self._first(FIRST)
+            )
         except InfeasibleError as error:
             self.refused.append(error)
             self.states += 1
@@ -295,6 +301,25 @@ class Joint:
     def looked_at(self) -> int:
         """States that were sketched, and plans that were decoded."""
         return self.states + self.clock.counts.get("sketch", 0)
+
+    def _first(self, share: float) -> Callable[[Progress], None] | None:
+        """Tell of the plan that splits nothing, whose search has a share of the time.
+
+        A KeyboardInterrupt ends all; what is saved is planned to its end before, to go on as without a break.
+        """
+        tell = self.progress
+        if tell is None:
+            return None
+
+        def told(state: Progress) -> None:
+            try:
+                tell(replace(state, share=share * state.share))
+            except KeyboardInterrupt:
+                self.is_interrupted = True
+                if self.save is None:
+                    raise
+
+        return told
 
     def _tell(self, planned: int) -> None:
         if self.progress is None:
