@@ -1,6 +1,8 @@
 """The figures of the paper: what is asked for, the random networks, and their JSON."""
 
 import json
+import os
+import signal
 from random import Random
 
 import pytest
@@ -58,3 +60,27 @@ def test_a_workload_that_fails_is_a_row(tmp_path):
     (row,) = json.loads(file.read_text())["rows"]
     assert row["workload"] == "none such"
     assert row["error"]
+
+
+def pressing(when):
+    """Progress that presses Ctrl-C once, at the first note with some words in it."""
+    notes = []
+
+    def told(stage, done, note=""):
+        if when in note and not any(when in before for before in notes):
+            os.kill(os.getpid(), signal.SIGINT)
+        notes.append(note)
+
+    return told
+
+
+@pytest.mark.parametrize(
+    ("figure", "workload", "when", "rows"),
+    [(14, "nasnet", "run 3 of", 2), (16, "bert", "memory 0.8, ", 2), (9, "bert", "chen within", 0)],
+)
+def test_an_interrupt_ends_the_search_that_runs_and_all_that_follow(figure, workload, when, rows):
+    asked = figures.asked_of(figure, (workload,), "tiny", "sim:rtx3090", 600.0)
+    text, good = figures.run(asked, pressing(when))
+    found = json.loads(text)
+    assert (found["complete"], good) == (False, False)
+    assert len(found["rows"]) == rows

@@ -1,6 +1,6 @@
 """Figures 13 and 15: how a search converges, with what is left out of it, and where its time goes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from peakfold.bench.figures.studied import Asked, Row, Studied, studied
@@ -33,11 +33,11 @@ def curves(name: str, asked: Asked) -> Iterator[Row]:
     for constraint, memory, latency in CONSTRAINTS:
         for ablation, roots in ABLATIONS.items():
             search = replace(one.search(asked, memory, latency), roots=roots)
-            points = _converging(one, search)
+            points = _converging(one, search, asked.tell(f"{constraint}, {ablation}"))
             yield {"workload": name, "constraint": constraint, "search": ablation, "points": points}
 
 
-def _converging(one: Studied, search: Joint) -> list[Row]:
+def _converging(one: Studied, search: Joint, tell: Callable[[Progress], None]) -> list[Row]:
     """Run a search; return the seconds at which it found better plans, and what they come to."""
     points: list[Row] = []
     best: list[tuple[int | None, float | None]] = [(None, None)]
@@ -47,11 +47,14 @@ def _converging(one: Studied, search: Joint) -> list[Row]:
         if now != best[0] and state.peak_bytes is not None and state.seconds is not None:
             best[0] = now
             points.append({"after": state.elapsed, **one.ratios(state.peak_bytes, state.seconds)})
+        tell(state)
 
     search.progress = told
     try:
         found = search.run()
     except InfeasibleError:
+        return points
+    if (found.peak_bytes, found.seconds) == best[0]:
         return points
     last = one.ratios(found.peak_bytes, found.seconds)
     return [*points, {"after": found.elapsed, **last}]
@@ -61,7 +64,7 @@ def stages(name: str, asked: Asked) -> Iterator[Row]:
     """Yield seconds and counts of the stages of a search, and states filtered as duplicates."""
     one = studied(name, asked)
     for constraint, memory, latency in CONSTRAINTS:
-        search = one.search(asked, memory, latency)
+        search = replace(one.search(asked, memory, latency), workers=1)
         try:
             looked = search.run().states
         except InfeasibleError:

@@ -38,7 +38,7 @@ def fronts(name: str, asked: Asked) -> Iterator[Row]:
 def micro_batches(name: str, asked: Asked) -> Iterator[Row]:
     """Yield micro-batches, alone and with the literature's planners inside, and ours."""
     one = studied(name, asked)
-    yield from _micro(one)
+    yield from _micro(one, asked)
     yield from _ours(one, asked)
 
 
@@ -50,13 +50,15 @@ def _ours(one: Studied, asked: Asked) -> Iterator[Row]:
         times=[ratio * one.seconds for ratio in TIMES],
         time_budget=asked.time_budget,
         seed=asked.seed,
+        progress=asked.tell("the front"),
+        workers=asked.workers,
     )
     for point in archive.front:
         ratios = one.ratios(point.peak_bytes, point.seconds)
         yield {"workload": one.name, "curve": "peakfold", **ratios}
 
 
-def _micro(one: Studied) -> Iterator[Row]:
+def _micro(one: Studied, asked: Asked) -> Iterator[Row]:
     graph = prepare(one.graph)
     tree = tree_of(graph, one.costs_of(graph), Roots(tree=False))
     batch = [candidate for candidate in tree.candidates if candidate.axis == "batch" and not candidate.rest]
@@ -71,6 +73,7 @@ def _micro(one: Studied) -> Iterator[Row]:
         ways: list[tuple[str, Timeline]] = [("alone", plain)]
         for inner in INSIDE:
             for budget in np.linspace(plain.peak, resident, LEVELS + 1)[1:-1].tolist():
+                asked.said(f"{inner} inside {count} micro-batches")
                 try:
                     ways.append((inner, PLANNERS[inner](subject, int(budget)).timeline))
                 except PeakfoldError:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 
@@ -10,6 +11,7 @@ from peakfold.bench.figures.studied import Asked, Row
 from peakfold.bench.observe import message
 from peakfold.bench.settings import WORKLOADS
 from peakfold.errors import UsageError
+from peakfold.pipeline.ctrl_c import postponed
 from peakfold.pipeline.machine import environment
 from peakfold.report.progress import Progress, silent
 
@@ -52,7 +54,9 @@ def asked_of(
 
 
 def run(asked: Asked, progress: Progress = silent) -> tuple[str, bool]:
-    """Return a figure as JSON, and whether it is complete.
+    """Return a figure as JSON, and whether it is complete; Ctrl-C ends it with what is known.
+
+    The first Ctrl-C ends a search well, with what it has found by then; the second one ends all at once.
 
     Args:
         asked: the figure.
@@ -62,16 +66,21 @@ def run(asked: Asked, progress: Progress = silent) -> tuple[str, bool]:
     rows: list[Row] = []
     complete = True
     try:
-        for count, name in enumerate(asked.workloads):
-            progress(f"figure {asked.figure}", count / len(asked.workloads), name)
-            try:
-                for row in make(name, asked):
-                    rows.append(row)
-                    progress(
-                        f"figure {asked.figure}", count / len(asked.workloads), f"{name}, {len(rows)} rows"
-                    )
-            except Exception as error:
-                rows.append({"workload": name, "error": message(error)})
+        with postponed() as ctrl_c:
+            for count, name in enumerate(asked.workloads):
+                share = count / len(asked.workloads)
+
+                def said(note: str, name: str = name, share: float = share) -> None:
+                    progress(f"figure {asked.figure}", share, f"{name}, {note}")
+                    if ctrl_c.pressed:
+                        raise KeyboardInterrupt
+
+                try:
+                    for row in make(name, replace(asked, said=said)):
+                        rows.append(row)
+                        said(f"{len(rows)} rows")
+                except Exception as error:
+                    rows.append({"workload": name, "error": message(error)})
     except KeyboardInterrupt:
         complete = False
     return _text(asked, title, rows, complete), complete and not any("error" in row for row in rows)

@@ -14,8 +14,10 @@ from peakfold.options import from_environment
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.pricing import priced
 from peakfold.pipeline.request import request
+from peakfold.pipeline.searches import side_by_side
 from peakfold.pipeline.task import Task
 from peakfold.plan.literature import PLANNERS, Name, Subject
+from peakfold.plan.schedule.found import Progress
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.lower import lower
 from peakfold.plan.schedule.simulate import simulate
@@ -23,8 +25,13 @@ from peakfold.plan.search.joint import Joint
 from peakfold.workloads import load_target
 
 Row = dict[str, object]
+Said = Callable[[str], None]
 BUDGETS = 12
 """Budgets that each planner of the literature is given, for a curve."""
+
+
+def nothing(note: str) -> None:
+    """Say nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,7 @@ class Asked:
         device: where they run: ``"cpu"``, whose operators are measured, or a simulated one.
         time_budget: seconds of each search.
         seed: of weights, batch and search.
+        said: told what is going on, every few moments; a KeyboardInterrupt from it ends the search.
     """
 
     figure: int
@@ -46,6 +54,20 @@ class Asked:
     device: str
     time_budget: float
     seed: int = 0
+    said: Said = nothing
+
+    def tell(self, what: str) -> Callable[[Progress], None]:
+        """Return what a search tells its progress to.
+
+        Args:
+            what: the search is for.
+        """
+        return lambda state: self.said(f"{what}, {state.share:.0%} of the search")
+
+    @property
+    def workers(self) -> int:
+        """Processes of each search."""
+        return side_by_side(self.device.startswith("sim:"))
 
 
 @dataclass(frozen=True)
@@ -84,7 +106,17 @@ class Studied:
             None if memory is None else int(memory * self.eager),
             None if latency is None else latency * self.seconds,
         )
-        return Joint(self.graph, self.costs_of, goal, asked.time_budget, seed=asked.seed)
+        limits = ("memory", memory), ("latency", latency)
+        what = " ".join(f"{name} {limit:g}" for name, limit in limits if limit is not None)
+        return Joint(
+            self.graph,
+            self.costs_of,
+            goal,
+            asked.time_budget,
+            seed=asked.seed,
+            progress=asked.tell(what),
+            workers=asked.workers,
+        )
 
     def peers(self, asked: Asked) -> Iterator[tuple[Name, float, float]]:
         """Yield what the planners of the literature come to for even budgets: name, bytes, seconds.
@@ -102,6 +134,7 @@ class Studied:
             for budget in budgets:
                 if time.process_time() - began > asked.time_budget:
                     break
+                asked.said(f"{name} within {budget / self.eager:.2f} of the bytes")
                 try:
                     line = planner(subject, int(budget)).timeline
                 except PeakfoldError:
@@ -118,6 +151,7 @@ def studied(name: str, asked: Asked) -> Studied:
         name: of the workload.
         asked: its size, the device and the seed.
     """
+    asked.said("capture")
     simulated = asked.device.startswith("sim:")
     target = load_target(name, seed=asked.seed, size=asked.size, device="meta" if simulated else None)
     task = Task.of(target)
