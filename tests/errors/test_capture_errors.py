@@ -253,9 +253,10 @@ def test_counters_in_python():
     model.calls = 3
     assert message(mse, model) == (
         "capture: the forward pass changes the Python attribute calls\n"
-        "  expected: a forward pass that changes tensors only\n"
-        "  got: 3 before, 4 after\n"
-        "  next: make it a buffer (register_buffer), or count outside of the model"
+        "  at: FILE:LINE: self.calls = self.calls + 1\n"
+        "  expected: a forward pass that changes tensors only: a captured step runs no Python of it\n"
+        "  got: 3 before, 4 after, by each run\n"
+        "  next: make it a buffer (register_buffer), return it beside the loss, or count outside of the model"
     )
     assert model.calls == 3
 

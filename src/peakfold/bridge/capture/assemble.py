@@ -9,7 +9,6 @@ from peakfold.bridge.capture.binding import Binding, Constant, Hyperparameter, S
 from peakfold.bridge.capture.captured import Captured
 from peakfold.bridge.capture.finish import finish
 from peakfold.bridge.capture.guarding import guards_of
-from peakfold.bridge.capture.kept import check_functions_keep_nothing
 from peakfold.bridge.capture.tape import Tape
 from peakfold.bridge.capture.trace import Trace
 from peakfold.bridge.capture.update import Shadow
@@ -41,7 +40,6 @@ def assemble(
         shadow: what stood in for it.
     """
     graph = finish(trace.tape.inputs, trace.tape.nodes, outputs, state, _drawn_from(trace.tape))
-    check_functions_keep_nothing(trace.module.module, function, trace.tape.values)
     _check_recurrence(graph)
     _bind_numbers(trace)
     constants = _bind_constants(trace, graph)

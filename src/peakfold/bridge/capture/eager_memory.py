@@ -25,6 +25,7 @@ from peakfold.bridge.capture.intercept import all_ways
 from peakfold.bridge.capture.kernels import RECURRENT, REDUCTION_AT, recurrent_workspace, run_fake
 from peakfold.bridge.capture.places import Places
 from peakfold.bridge.capture.recorder import composite
+from peakfold.bridge.capture.settled import as_before
 from peakfold.bridge.capture.update import mirrored
 from peakfold.bridge.capture.values import Values, asked_by_libraries
 
@@ -130,7 +131,8 @@ def eager_memory(
     with ExitStack() as stack:
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
         asked = asked_by_libraries(watch.values)
-        for context in (module.swapped(), asked, places.following(), all_ways(), mode, watch):
+        kept = as_before(model, loss_fn or model)
+        for context in (module.swapped(), kept, asked, places.following(), all_ways(), mode, watch):
             stack.enter_context(context)
         args, kwargs = batches.unflatten(leaves, flat.tree)
         if loss_fn is None:

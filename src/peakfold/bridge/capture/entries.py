@@ -73,13 +73,18 @@ def is_plain(value: object) -> bool:
         >>> is_plain((1, "a")), is_plain({"scale": 2.0}), is_plain(object())
         (True, True, False)
     """
-    if isinstance(value, _PLAIN):
+    if is_scalar(value):
         return True
     if isinstance(value, tuple | list | set | frozenset) and type(value).__module__ == "builtins":
         return len(value) <= MOST and all(map(is_plain, value))
     if type(value) is dict:
         return len(value) <= MOST and all(is_plain(k) and is_plain(v) for k, v in value.items())
     return False
+
+
+def is_scalar(value: object) -> bool:
+    """Whether a value is one number, text, dtype or device, or None."""
+    return isinstance(value, _PLAIN)
 
 
 def _copied(value: object, depth: int = _DEEPEST) -> object:

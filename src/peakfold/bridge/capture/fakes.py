@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from peakfold.bridge.capture.kept import check_modules_keep_nothing
-from peakfold.bridge.capture.values import Values
 from peakfold.errors import CaptureError
 
 
@@ -63,12 +61,13 @@ class FakeModule:
         return {id(real): fake for _, real, fake in (*self.parameters, *self.buffers)}
 
     @contextmanager
-    def swapped(self, values: Values | None = None) -> Iterator[None]:
+    def swapped(self) -> Iterator[list[dict[str, object]]]:
         """Have the module hold the fake tensors inside, and be as it was afterwards.
 
-        Given what numbers are known, it may not keep other tensors in attributes.
-
         Hooks that a library puts on modules as they first run are taken off again.
+
+        Yields:
+            The attributes of each of its modules as they were.
         """
         fake = self.fake
         modules = list(self.module.modules())
@@ -80,10 +79,7 @@ class FakeModule:
                 tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
                 for table in tables:
                     table.update({key: fake[id(t)] for key, t in table.items() if t is not None})
-            yield
-            _check_untouched(self.module, before)
-            if values is not None:
-                check_modules_keep_nothing(self.module, before, values, set(map(id, fake.values())))
+            yield before
         finally:
             for module, attributes, content, (parameters, buffers) in zip(
                 modules, before, contents, held, strict=True
@@ -153,20 +149,6 @@ def _put_back(attributes: dict[str, Any], contents: dict[str, Any]) -> None:
 def _restore(table: dict[str, Any], held: dict[str, Any]) -> None:
     table.clear()
     table.update(held)
-
-
-def _check_untouched(root: torch.nn.Module, before: list[dict[str, object]]) -> None:
-    for (path, module), old in zip(root.named_modules(), before, strict=True):
-        for key, value in old.items():
-            new = module.__dict__.get(key, value)
-            if isinstance(value, bool | int | float | str) and new != value:
-                raise CaptureError(
-                    stage="capture",
-                    what=f"the forward pass changes the Python attribute {path + '.' if path else ''}{key}",
-                    expected="a forward pass that changes tensors only",
-                    got=f"{value!r} before, {new!r} after",
-                    hint="make it a buffer (register_buffer), or count outside of the model",
-                )
 
 
 def one_device(module: FakeModule, batch: list[torch.Tensor]) -> torch.device:

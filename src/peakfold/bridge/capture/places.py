@@ -61,10 +61,11 @@ def model_source() -> str:
 def model_line() -> str:
     """Return file, line and text of the innermost line of the model's code that runs now."""
     frame = _model_frame()
-    return "" if frame is None else _line(frame.f_code, frame.f_lineno)
+    return "" if frame is None else line_of(frame.f_code, frame.f_lineno)
 
 
-def _line(code: CodeType, line: int) -> str:
+def line_of(code: CodeType, line: int) -> str:
+    """Return file, line and text of a line of code."""
     return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
 
 
@@ -93,7 +94,7 @@ def _raised_at(error: Exception) -> str:
     place, trace = "", error.__traceback__
     while trace is not None:
         if is_model_code(trace.tb_frame.f_code):
-            place = _line(trace.tb_frame.f_code, trace.tb_lineno)
+            place = line_of(trace.tb_frame.f_code, trace.tb_lineno)
         trace = trace.tb_next
     return place
 

@@ -71,12 +71,18 @@ def globals_of(code: types.CodeType) -> frozenset[str]:
     return _used(code, _LOADS)
 
 
+def globals_set(code: types.CodeType) -> frozenset[str]:
+    """Return the names of the globals that code sets."""
+    return _used(code, _GLOBAL_STORES)
+
+
 @cache
 def _used(code: types.CodeType, operations: frozenset[str]) -> frozenset[str]:
     return frozenset(found.argval for found in dis.get_instructions(code) if found.opname in operations)
 
 
 _LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))
+_GLOBAL_STORES = frozenset(("STORE_GLOBAL",))
 _STORES = frozenset(("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"))
 
 

@@ -67,7 +67,7 @@ class Reader:
         self, table: Mapping[str, object], key: str, label: str, inner: str, depth: int = _DEPTH
     ) -> Iterator[Entry]:
         value = table.get(key, MISSING)
-        if value is MISSING or _is_volatile(value):
+        if value is MISSING or is_volatile(value):
             return
         found = Entry.of(table, key, label)
         if found.is_plain or key not in self._stored:
@@ -86,7 +86,7 @@ class Reader:
         elif isinstance(value, dict | list | tuple | partial | types.MethodType):
             for part in _parts(value):
                 yield from self._inside(part, f"an item of {label}", depth - 1)
-        elif not is_torch(value) and not _is_standard(value):
+        elif not is_torch(value) and not is_standard(value):
             yield from self._object(value, label, depth)
 
     def _function(self, function: types.FunctionType) -> Iterator[Entry]:
@@ -118,7 +118,7 @@ class Reader:
     ) -> Iterator[Entry]:
         """Yield what is read of a class, and of an object that might get an attribute of its own instead."""
         for base in kind.__mro__:
-            if is_torch(base) or _is_standard(base):
+            if is_torch(base) or is_standard(base):
                 continue
             held = vars(base)
             for name in sorted((self._names | _CALLED) & held.keys()):
@@ -160,12 +160,12 @@ def _root_of(value: object) -> str:
     return name.partition(".")[0] if isinstance(name, str) else ""
 
 
-def _is_standard(value: object) -> bool:
+def is_standard(value: object) -> bool:
     """Whether a module or class is Python's own."""
     return isinstance(value, types.ModuleType | type) and _root_of(value) in sys.stdlib_module_names
 
 
-def _is_volatile(value: object) -> bool:
+def is_volatile(value: object) -> bool:
     """Whether an object changes with what runs around the program: loggers, locks, streams."""
     return _root_of(type(value)) in _VOLATILE
 

@@ -62,7 +62,7 @@ def capture_step(
         ['weight', 'bias']
     """
     trace = Trace.begin(model, batches.flatten(batch), keyed, widened=widened)
-    with trace.running():
+    with trace.running(loss_fn):
         loss, extra = _split(_forward(trace, loss_fn, model))
         _check_loss(loss)
         scaling = Scaling.begin(scaler, trace)
@@ -80,6 +80,7 @@ def capture_step(
         state = tuple(end.state())
         made = end.new_gradients() | batch_outputs(trace, of_batch)
         results = trace.results(extra, first=1)
+        trace.check_python(loss_fn, lambda: _forward(trace, loss_fn, model))
     outputs = (Output("loss", trace.tape.value(loss)), *results.outputs, *made.values())
     named = tuple((of, 1 + len(results.outputs) + i) for i, of in enumerate(made))
     tree = None if extra is None else pytree.tree_structure(extra)
@@ -92,10 +93,11 @@ def capture_inference(
 ) -> Captured:
     """Capture ``module(*inputs)`` without gradients; ``inputs`` and options as of `capture_step`."""
     trace = Trace.begin(module, batches.flatten(inputs), keyed, widened=widened)
-    with trace.running(), torch.no_grad():
+    with trace.running(module.__call__), torch.no_grad():
         result = _forward(trace, module.__call__, None)
         state = (*trace.buffer_states(), *trace.batch_states())
         results = trace.results(result)
+        trace.check_python(module, lambda: _forward(trace, module.__call__, None))
     form = (pytree.tree_structure(result), results.leaves, ())
     return assemble(trace, results.outputs, state, form, module, None, None)
 

@@ -1,7 +1,7 @@
 """One capture as it goes on: fake inputs, what they are bound to, and what the program leaves."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -15,10 +15,12 @@ from peakfold.bridge.capture.branches import control_flow
 from peakfold.bridge.capture.checkpoints import checkpoints_once
 from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
 from peakfold.bridge.capture.guards import Ambient
+from peakfold.bridge.capture.kept import check_functions_keep_nothing, check_modules_keep_nothing
 from peakfold.bridge.capture.keyed import new_key
 from peakfold.bridge.capture.places import Places
 from peakfold.bridge.capture.ran import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
+from peakfold.bridge.capture.settled import Settling, settled
 from peakfold.bridge.capture.tape import Tape
 from peakfold.bridge.capture.values import asked_by_libraries
 from peakfold.bridge.capture.widened import Widened
@@ -66,6 +68,8 @@ class Trace:
     sources: dict[int, Source] = field(default_factory=dict)
     inputs: dict[Source, int] = field(default_factory=dict)
     widened: bool = False
+    _attributes: list[dict[str, object]] = field(default_factory=list)
+    _settling: Settling = field(default_factory=Settling)
 
     @staticmethod
     def begin(
@@ -128,12 +132,17 @@ class Trace:
             yield from self.replaced(source, leaf)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Record what runs inside."""
+    def running(self, function: Callable[..., object]) -> Iterator[None]:
+        """Record what runs inside, `check_python` at its end.
+
+        Args:
+            function: the user's, which is run on the model.
+        """
         with ExitStack() as stack:
             stack.enter_context(_without_log())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads values
-            stack.enter_context(self.module.swapped(self.tape.values))
+            self._attributes = stack.enter_context(self.module.swapped())
+            self._settling = stack.enter_context(settled(self.module.module, function))
             stack.enter_context(checkpoints_once(self.tape))
             stack.enter_context(cumulative_averages(self.tape))
             stack.enter_context(asked_by_libraries(self.tape.values))
@@ -144,6 +153,30 @@ class Trace:
             stack.enter_context(recorder)
             stack.enter_context(Widened() if self.widened else nullcontext())
             yield
+
+    def check_python(self, function: Callable[..., object], again: Callable[[], object]) -> None:
+        """Refuse a program that keeps tensors, or changes Python values each time it runs.
+
+        Args:
+            function: the user's, which was run on the model.
+            again: runs it once more; nothing of that is recorded.
+
+        Raises:
+            CaptureError: names what it keeps or changes.
+        """
+        tape, model, own = self.tape, self.module.module, self.module.fake.values()
+        check_modules_keep_nothing(model, self._attributes, tape.values, set(map(id, own)))
+        check_functions_keep_nothing(model, function, tape.values)
+
+        def unrecorded() -> None:
+            nodes, drawn, phase = len(tape.nodes), tape.drawn, tape.places.phase
+            tape.places.phase = "forward"
+            with tape.replay.again(tape, None):
+                again()
+            del tape.nodes[nodes:]
+            tape.drawn, tape.places.phase = drawn, phase
+
+        self._settling.check(unrecorded, self.code.ran)
 
     def results(self, tree: object, first: int = 0) -> Results:
         """Return what a tree of results holds; outputs are counted from ``first``."""
