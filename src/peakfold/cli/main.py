@@ -29,6 +29,7 @@ from peakfold.cli.options import (
     InferenceOf,
     IterationsOf,
     JsonOf,
+    KeepConstantsOf,
     LatencyOf,
     MemoryOf,
     OffloadOf,
@@ -96,6 +97,7 @@ def optimize(
     host_memory: HostMemoryOf = None,
     fission: FissionOf = False,
     rounding: RoundingOf = False,
+    keep_constants: KeepConstantsOf = False,
     arena_holds: HoldsOf = "step",
     resume: ResumeOf = None,
     save_search: SaveSearchOf = None,
@@ -107,6 +109,7 @@ def optimize(
     chosen |= {} if rewrite else {"rewrite": "no"}
     chosen |= _host(offload, host_memory) | ({"fission": "yes"} if fission else {})
     chosen |= {"rounding": "yes"} if rounding else {}
+    chosen |= {"keep_constants": "yes"} if keep_constants else {}
     chosen |= {} if arena_holds == "step" else {"arena_holds": arena_holds}
     files = {"resume": resume, "save_search": save_search}
     text = None if plan is None else calls.read_plan(plan)
@@ -370,6 +373,7 @@ def _run(
         host_memory=chosen.get("host_memory"),
         fission=chosen.get("fission") == "yes",
         rounding=chosen.get("rounding") == "yes",
+        keep_constants=chosen.get("keep_constants") == "yes",
         arena_holds=chosen.get("arena_holds", "step"),
         resume=files.get("resume"),
         save_search=files.get("save_search"),

@@ -76,6 +76,13 @@ RoundingOf = Annotated[
         "--rounding/--no-rounding", help="Also rewrite where that is faster and sums round otherwise."
     ),
 ]
+KeepConstantsOf = Annotated[
+    bool,
+    typer.Option(
+        "--keep-constants",
+        help="Compute once what no input has a part in, and keep it, also where that raises the peak.",
+    ),
+]
 ArenaOf = Annotated[
     bool,
     typer.Option("--arena", help="Run and measure peakfold's programs in arenas, which count whole."),

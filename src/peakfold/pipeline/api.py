@@ -42,6 +42,7 @@ def optimize_step(
     host_memory: str | float | None = None,
     fission: bool = False,
     rounding: bool = False,
+    keep_constants: bool = False,
     arena_holds: str = "step",
     progress: Progress = silent,
 ) -> Step:
@@ -73,6 +74,8 @@ def optimize_step(
             the result is then held to float64, and to twice eager's own rounding, not to every bit.
         rounding: also use rewrites after which sums are rounded in another order, where they are faster as
             measured; results are then held to float64 (1e-9) and to twice eager's own error.
+        keep_constants: compute what no input has a part in once, when the step is made, and keep it, also
+            where that raises the peak; within the budget. Left out, it is done where the peak stays.
         arena_holds: with ``memory="arena:.."``: ``"step"``, the arena is for what the step allocates;
             ``"all"``, for parameters, buffers, optimizer state and the batch too. These keep their
             objects, and their bytes move there once; `Step.place` gives the batch in the arena.
@@ -96,7 +99,8 @@ def optimize_step(
     name = type(model).__name__
     limits = (memory, latency, time_budget, iterations, seed, rng, verify)
     where = (None, name, rewrite, offload, host_memory, fission, rounding)
-    asked = request(*limits, _device(model), *where, arena_holds=arena_holds)
+    last = (arena_holds, None, None, keep_constants)
+    asked = request(*limits, _device(model), *where, *last)
     task = Task(model, loss_fn, optimizer, batch, scaler, clip_grad_norm, keyed=asked.is_keyed)
     return _checked(optimize(task, asked, progress))
 
@@ -116,6 +120,7 @@ def optimize_inference(
     host_memory: str | float | None = None,
     fission: bool = False,
     rounding: bool = False,
+    keep_constants: bool = False,
     arena_holds: str = "step",
     progress: Progress = silent,
 ) -> Step:
@@ -135,6 +140,7 @@ def optimize_inference(
         host_memory: as in `optimize_step`.
         fission: as in `optimize_step`.
         rounding: as in `optimize_step`.
+        keep_constants: as in `optimize_step`.
         arena_holds: as in `optimize_step`.
         progress: told where the work is.
 
@@ -149,7 +155,8 @@ def optimize_inference(
     name = type(module).__name__
     limits = (memory, latency, time_budget, iterations, seed, "eager", verify)
     where = (None, name, rewrite, offload, host_memory, fission, rounding)
-    asked = request(*limits, _device(module), *where, arena_holds=arena_holds)
+    last = (arena_holds, None, None, keep_constants)
+    asked = request(*limits, _device(module), *where, *last)
     return _checked(optimize(Task(module, None, None, inputs), asked, progress))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from peakfold.bridge.runtime.retype import retyped
+from peakfold.graph.rewrite.passes.once import foldings
 from peakfold.graph.wl import hashed
 from peakfold.ir.graph import Graph
 from peakfold.plan.search.rewrites import FAMILIES, State, moved, neighbours
@@ -38,6 +39,11 @@ def reached(graph: Graph) -> Iterator[State]:
             waiting.append(after)
 
 
+def is_of(plan: str, graph: Graph) -> bool:
+    """Whether the text of a plan is for a graph, its constants computed in every run or once."""
+    return graph.digest in plan or any(one.digest in plan for one in foldings(graph))
+
+
 def is_for(plan: str, graph: Graph) -> bool:
-    """Whether the text of a plan is for a graph, or for what rewrites for memory make of it."""
-    return graph.digest in plan or any(state.graph.digest in plan for state in reached(graph))
+    """Whether the text of a plan is for a graph, or for what rewrites for memory or time make of it."""
+    return is_of(plan, graph) or any(state.graph.digest in plan for state in reached(graph))

@@ -27,7 +27,8 @@ from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.carry import Carrier
 from peakfold.pipeline.held import held
 from peakfold.pipeline.machine import ROOM, environment, free_bytes
-from peakfold.pipeline.moves import is_for
+from peakfold.pipeline.moves import is_for, is_of
+from peakfold.pipeline.once import WHY_NOT, computed_once
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.proof import proved
 from peakfold.pipeline.quicker import Quickened, every, quickest
@@ -114,7 +115,7 @@ def _optimize(
     costs = run.costs(captured.graph)
     plain = run.program(captured, costs, Plan(captured.graph.digest), None)
     before, original = _before(run, captured, costs), captured.graph
-    captured, costs, plain = _rewritten(run, captured, costs, plain, forms)
+    captured, costs, plain = computed_once(run, *_rewritten(run, captured, costs, plain, forms))
     eager, seen = _eager(run, before)
     holds = held(task, captured) if asked.arena_holds == "all" else ()
     resident = plain.timeline.resident - sum(one.size for one in holds)
@@ -124,6 +125,8 @@ def _optimize(
     try:
         tried = within(run, facts, plain)
     except InfeasibleError as error:
+        if run.task.once and asked.keep_constants:
+            return _optimize(task, replace(asked, keep_constants=False), progress, (*notes, WHY_NOT), forms)
         others = _others(run, original, forms)
         if others is None:
             raise
@@ -178,7 +181,7 @@ def _simplified(
     run: Run, captured: Captured, costs: Costs, plain: Program, forms: Forms
 ) -> tuple[Captured, Costs, Program]:
     given = (captured, costs, plain)
-    for_captured = run.asked.plan is not None and captured.graph.digest in run.asked.plan
+    for_captured = run.asked.plan is not None and is_of(run.asked.plan, captured.graph)
     if not run.asked.rewrite or for_captured:
         return given
     for rewriter in _rewriters(run, captured.graph, forms):
@@ -381,7 +384,7 @@ def _step(run: Run, program: Program, report: Report, serve: Serve) -> Step:
         if below is not None:
             return below
         asked = replace(run.asked, verify=False, plan=None, memory=budget)
-        plain = replace(task, rewriter=None, rounds=False)
+        plain = replace(task, rewriter=None, rounds=False, once=())
         again = optimize(plain.with_batch(batch), asked)
         assert again.step is not None
         served.insert(0, again.serve)

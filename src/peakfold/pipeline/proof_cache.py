@@ -69,13 +69,19 @@ def key_of(task: Task, program: Program) -> str:
     where = " in an arena" if program.in_arena else ""
     where += " that holds all" if program.layout is not None and program.layout.held else ""
     state = hashlib.sha256(f"{FORMAT} {here} {program.source}{where}".encode())
-    for tensor in _tensors(task):
+    for tensor in (*_tensors(task), *_constants(program)):
         state.update(f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}".encode())
         flat = tensor.detach().cpu().reshape(-1)
         for start in range(0, flat.numel(), ROWS):
             part = flat[start : start + ROWS].clone()
             state.update(part.view(torch.uint8).numpy().tobytes())
     return state.hexdigest()[:24]
+
+
+def _constants(program: Program) -> Iterator[torch.Tensor]:
+    """Yield what the program holds itself, but for the key that each step draws anew."""
+    binding = program.captured.binding
+    yield from (tensor for at, tensor in enumerate(binding.constants) if at != binding.key)
 
 
 def _tensors(task: Task) -> Iterator[torch.Tensor]:

@@ -173,7 +173,11 @@ def one_side(task: Task, program: Program) -> str:
     """Return why the proof covers only the sides of branches that the batch leads to, or nothing."""
     if not any(node.bodies for node in program.captured.graph.nodes):
         return ""
-    raw = program.captured.graph if task.rewriter is None else replace(task, rewriter=None).capture().graph
+    raw = (
+        program.captured.graph
+        if task.rewriter is None and not task.once
+        else replace(task, rewriter=None, once=()).capture().graph
+    )
     return why_one_side(program, raw)
 
 

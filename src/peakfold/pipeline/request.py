@@ -37,6 +37,7 @@ class Request:
         fission: split regions into parts where that pays; sums over parts round otherwise than whole ones.
         resume: file of a search with ``fission`` that is gone on with; None for none.
         save_search: file that such a search is saved to.
+        keep_constants: compute once what no input has a part in, and keep it, where that raises the peak too.
         arena_holds: what lies in an arena: ``"step"``, what the step allocates; ``"all"``, weights, buffers,
             optimizer state and the batch too.
     """
@@ -58,6 +59,7 @@ class Request:
     resume: str | None = None
     save_search: str | None = None
     rounding: bool = False
+    keep_constants: bool = False
     arena_holds: ArenaHolds = "step"
 
     @property
@@ -97,6 +99,7 @@ def request(
     arena_holds: str = "step",
     resume: str | None = None,
     save_search: str | None = None,
+    keep_constants: bool = False,
 ) -> Request:
     """Return the request that a user's arguments make.
 
@@ -153,6 +156,7 @@ def request(
         resume=resume,
         save_search=save_search,
         rounding=rounding,
+        keep_constants=keep_constants,
         arena_holds=_arena_holds(arena_holds, memory, offload),
     )
 

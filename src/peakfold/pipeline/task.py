@@ -11,7 +11,9 @@ from peakfold.bridge.capture import Captured, capture_inference, capture_step
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.copies import copies
 from peakfold.bridge.runtime.measure import resident_bytes
+from peakfold.bridge.runtime.once import with_graph
 from peakfold.errors import UsageError
+from peakfold.graph.rewrite.passes.once import named
 from peakfold.ir.graph import Graph
 from peakfold.workloads import Target
 
@@ -29,6 +31,7 @@ class Task:
         clip_grad_norm: total norm that gradients are clipped to before the update.
         rewriter: what is done to the captured graph, which computes the same after it; None for nothing.
         rounds: whether that rounds otherwise than the program as captured.
+        once: names of nodes of the rewritten graph that read no input and are computed when it is captured.
         keyed: random numbers are made from a key of each step, not drawn from torch's stream.
         widened: what the code casts to a narrower floating type is cast to float64.
     """
@@ -41,6 +44,7 @@ class Task:
     clip_grad_norm: float | None = None
     rewriter: Callable[[Graph], Graph] | None = None
     rounds: bool = False
+    once: tuple[str, ...] = ()
     keyed: bool = False
     widened: bool = False
 
@@ -90,7 +94,9 @@ class Task:
     def capture(self) -> Captured:
         """Return the program that this task is, rewritten where the task says so."""
         captured = self._captured()
-        return captured if self.rewriter is None else replace(captured, graph=self.rewriter(captured.graph))
+        if self.rewriter is not None:
+            captured = replace(captured, graph=self.rewriter(captured.graph))
+        return with_graph(captured, named(captured.graph, self.once)) if self.once else captured
 
     def _captured(self) -> Captured:
         if self.loss_fn is None:
