@@ -96,14 +96,15 @@ def _word(value: int) -> Words:
 
 
 def power(base: Words, exponent: Words, p: int) -> Words:
-    """Return powers modulo p, elementwise."""
-    result = np.ones(np.broadcast_shapes(base.shape, exponent.shape), np.uint64)
-    base, exponent = np.broadcast_to(base, result.shape), exponent.copy()
-    while exponent.any():
-        result = np.where(exponent & _ONE, product(result, base, p), result)
-        base = product(base, base, p)
-        exponent >>= _ONE
-    return result
+    """Return powers modulo p, elementwise.
+
+    Example:
+        >>> power(_word(3), _word(4), 7)
+        array([4], dtype=uint64)
+    """
+    bases, exponents = np.broadcast_arrays(base, exponent)
+    pairs = zip(bases.ravel().tolist(), exponents.ravel().tolist(), strict=True)
+    return np.array([pow(b, e, p) for b, e in pairs], np.uint64).reshape(bases.shape)
 
 
 def scramble(v: Words, seed: int) -> Words:
@@ -125,8 +126,9 @@ class Arithmetic:
         """Return whole numbers over one denominator."""
         p, q = self.field.p, self.field.q
         flat = [int(n) for n in numerators.ravel()]
-        v = np.array([n * pow(denominator, -1, p) % p for n in flat], np.uint64)
-        u = np.array([n * pow(denominator, -1, q) % q for n in flat], np.uint64)
+        in_p, in_q = pow(denominator, -1, p), pow(denominator, -1, q)
+        v = np.array([n * in_p % p for n in flat], np.uint64)
+        u = np.array([n * in_q % q for n in flat], np.uint64)
         shape = numerators.shape
         return Number(v.reshape(shape), u.reshape(shape), numerators / denominator)
 
