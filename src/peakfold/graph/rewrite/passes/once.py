@@ -31,7 +31,7 @@ class ComputedOnce:
         may_raise_peak: also where what is kept raises the peak.
 
     Example:
-        >>> from peakfold.ir.graph import Op, Output
+        >>> from peakfold.ir.graph import Op, Output, Value
         >>> from peakfold.ir.types import tensor
         >>> x = Input(0, "x", "batch", tensor(2))
         >>> def node(id, op, *args):
