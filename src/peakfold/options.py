@@ -18,6 +18,7 @@ class Options:
         dump: directory for what each stage makes; None for nothing (``PEAKFOLD_DUMP``).
         debug: how much is told, from 0, nothing, up (``PEAKFOLD_DEBUG``).
         compiler: of C++, once, for arenas; the usual names on the PATH when empty (``CXX``).
+        cuda: folder of a CUDA toolkit, for arenas on CUDA; the usual ones when None (``CUDA_HOME``).
     """
 
     cache: Path
@@ -25,6 +26,7 @@ class Options:
     dump: Path | None = None
     debug: int = 0
     compiler: str = ""
+    cuda: Path | None = None
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Options:
@@ -48,6 +50,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Options:
         dump=Path(dump).expanduser() if dump else None,
         debug=_level("PEAKFOLD_DEBUG", given.get("PEAKFOLD_DEBUG", "")),
         compiler=given.get("CXX", ""),
+        cuda=Path(given["CUDA_HOME"]) if given.get("CUDA_HOME") else None,
     )
 
 

@@ -236,7 +236,7 @@ def share_arena(*steps: Step) -> int:
         steps: made with ``memory="arena:.."``; none of them may be running.
 
     Raises:
-        UsageError: a step has no arena, or is no step.
+        UsageError: a step has no arena, or is no step; or they are on several devices.
 
     Example:
         >>> def net(width):
@@ -254,6 +254,9 @@ def share_arena(*steps: Step) -> int:
             raise _cannot_share("what is to share an arena is no step", at, len(steps), repr(step))
         if step.arena is None:
             raise _cannot_share("a step has no arena to share", at, len(steps))
+    devices = {step.arena.layout.device for step in steps if step.arena is not None}
+    if len(devices) > 1:
+        raise _cannot_share("an arena is on one device", got=", ".join(sorted(devices)))
     home = Home(shared=True)
     for step in steps:
         step.move_to(home)

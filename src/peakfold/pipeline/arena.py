@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from peakfold.bridge.capture.batches import arguments
-from peakfold.bridge.runtime.arena import Recorder
+from peakfold.bridge.runtime.arena import Recorder, require_works
 from peakfold.bridge.runtime.arena_native import native
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.step import Step
@@ -21,7 +21,7 @@ from peakfold.plan.memory.joint import improve_order
 from peakfold.plan.memory.layout import Held, Layout, holding, lay_out, live_words, relaid
 from peakfold.plan.memory.lifetimes import predicted_nest
 from peakfold.plan.memory.recorded import recorded
-from peakfold.plan.memory.trace import Trace
+from peakfold.plan.memory.trace import Trace, in_lines
 from peakfold.plan.memory.ways import Choices, Events, every_way
 from peakfold.report.units import bytes_text
 
@@ -31,17 +31,20 @@ SECONDS = 1.0
 MORE_SECONDS = 5.0
 
 
-def why_predicted(task: Task, runnable: bool) -> str:
-    """Return why what a program allocates cannot be recorded, or nothing where it can."""
+def why_predicted(task: Task, runnable: bool, *, holding: bool = False) -> str:
+    """Return why what a program allocates cannot be recorded, or nothing where it can.
+
+    Args:
+        task: what it is the program of.
+        runnable: something can be run.
+        holding: the arena is to hold the caller's own tensors too.
+    """
     if not runnable:
         return "the arena is planned from predicted allocations: nothing was run"
-    if task.device != "cpu":
-        return (
-            f"the program runs without its arena: on {task.device} torch takes another allocator only before "
-            "its first allocation, and then counts no bytes; it is planned, with settings for torch's own"
-        )
+    if task.device != "cpu" and holding:
+        return f"the program runs without its arena: on {task.device} it cannot hold the model's own tensors"
     try:
-        native()
+        require_works(task.device)
     except UsageError as error:
         return f"the program runs without its arena: {error.what} ({error.got}); {error.hint}"
     return ""
@@ -109,7 +112,7 @@ def laid_out(
     """
     trace = allocations(task, program) if run else predicted_nest(program.nest)
     room = None if capacity is None else capacity - sum(one.room for one in held)
-    layout = holding(best_layout(trace, room, seed), held)
+    layout = replace(holding(best_layout(trace, room, seed), held), device=task.device if run else "cpu")
     return program.running_in(layout) if run else replace(program, layout=layout)
 
 
@@ -141,7 +144,7 @@ def allocations(task: Task, program: Program) -> Trace:
         copy.batch,
         inference=copy.loss_fn is None,
     )
-    recorder = Recorder()
+    recorder = Recorder(task.device)
     step = Step(copy.subject, replace(made, guards=made.portable), recorder=recorder)
     args, kwargs = arguments(copy.batch)
     beside = Counter[int]()
@@ -158,9 +161,9 @@ def allocations(task: Task, program: Program) -> Trace:
             step(*args, **kwargs)
         return every_way(record) if forks else record({})[1]
 
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[] if task.device == "cpu" else [task.device]):
         try:
-            return replace(steady(), beside=tuple(beside.elements()))
+            return in_lines(replace(steady(), beside=tuple(beside.elements())), task.device)
         except (CaptureError, RuntimeError, IndexError) as error:
             if not forks:
                 raise

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from peakfold.errors import InfeasibleError
 from peakfold.ir.plan import Plan
-from peakfold.pipeline import arena, plan_cache
+from peakfold.pipeline import arena, arena_first_run, plan_cache
 from peakfold.pipeline.reporting import Facts
 from peakfold.pipeline.run import Run
 from peakfold.pipeline.search import Bounds, kind_of
@@ -24,7 +24,7 @@ def try_in_arena(run: Run, facts: Facts, bounds: Bounds) -> Tried:
     Raises:
         InfeasibleError: none was found.
     """
-    why = arena.why_predicted(run.task, run.runnable)
+    why = arena.why_predicted(run.task, run.runnable, holding=bool(facts.held))
     run.note(*([why] if why else []))
     attempts = _Attempts(run, facts, not why)
     if run.asked.plan is not None:
@@ -133,10 +133,21 @@ class _Attempts:
     def placed(self, tried: Tried) -> Tried:
         """Return a laid out program; where that is over the budget, of another order if that is smaller."""
         found = _laid_out(self.run, tried, self.runs)
+        if self.runs and arena_first_run.is_due(self.run.task):
+            found = self._run_once(found)
         self.seen |= {tried.program.plan, found.program.plan}
         if self.least is None or found.program.peak < self.least.program.peak:
             self.least = found
         return found
+
+    def _run_once(self, placed: Tried) -> Tried:
+        """Return a program that was run in its arena and did as planned, else one without; and say why."""
+        why = arena_first_run.why_not(self.run.task, placed.program)
+        if not why:
+            return placed
+        self.run.note(f"the program runs without its arena: in its first run {why}")
+        self.runs = False
+        return _laid_out(self.run, replace(placed, program=placed.program.planned_only()), runs=False)
 
     def fitting(self, placed: Tried) -> Tried | None:
         """Return what is within the budget, else None."""

@@ -56,6 +56,10 @@ class Program:
             source = self.emitted(told=True)
         return replace(self, layout=layout, in_arena=True, source=source)
 
+    def planned_only(self) -> "Program":
+        """Return it with torch's allocator."""
+        return replace(self, layout=None, in_arena=False, source=self.emitted())
+
     def emitted(self, *, marks: bool = False, told: bool = False) -> str:
         """Return its file, as `emit` writes it."""
         nest = self.nest

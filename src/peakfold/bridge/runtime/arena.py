@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
+from peakfold.bridge.runtime.arena_cuda import require_tried
 from peakfold.bridge.runtime.arena_native import Native, native
+from peakfold.bridge.runtime.devices import current, kind_of
+from peakfold.errors import UsageError
 from peakfold.plan.memory.layout import Held, Layout
 from peakfold.plan.memory.ways import FIRST, OVER, SECOND, Choices, turn
 
@@ -58,20 +61,33 @@ class Use:
 
 
 class Memory:
-    """A block of bytes that layouts share in turn. Tensors in it keep it alive."""
+    """A block of bytes that layouts share in turn. Tensors in it keep it alive.
 
-    def __init__(self, size: int) -> None:
+    Raises:
+        UsageError: there is no allocator for the device, or no room for the block.
+    """
+
+    def __init__(self, size: int, device: str = "cpu") -> None:
         self.size = size
         self.lock = threading.RLock()
-        library = native()
-        self.handle = library.memory(max(size, 1))
+        self._library = library = native(kind_of(device))
+        with current(device):
+            self.handle = library.memory(max(size, 1))
+        if not self.handle:
+            raise UsageError(
+                stage="arena",
+                what="there is no room for the arena",
+                where=device,
+                expected=f"{size} bytes",
+                hint="free memory there, or allow a smaller arena",
+            )
         self._finalizer = weakref.finalize(self, library.memory_release, self.handle)
         self._finalizer.atexit = False
 
     @property
     def address(self) -> int:
         """Of its first byte."""
-        return int(native().memory_start(self.handle))
+        return int(self._library.memory_start(self.handle))
 
 
 class Arena:
@@ -90,18 +106,18 @@ class Arena:
     def __init__(self, layout: Layout, memory: Memory | None = None, lift: int = 0) -> None:
         """Take the bytes, or those of a larger block, in which results lie higher by ``lift`` bytes."""
         self.layout = layout
-        self.memory = memory or Memory(layout.arena)
+        self.memory = memory or Memory(layout.arena, layout.device)
         self.use = Use()
         self.poison = False
-        library = native()
+        self._library = library = native(kind_of(layout.device))
         self._handle = _plan(library, layout, self.memory, lift)
         self._finalizer = weakref.finalize(self, library.plan_release, self._handle)
         self._finalizer.atexit = False
 
     def run(self, step: Callable[[], Results]) -> Results:
         """Run a step with its allocations in the arena."""
-        library, stats = native(), (ctypes.c_int64 * NUMBERS)()
-        with self.memory.lock:
+        library, stats = self._library, (ctypes.c_int64 * NUMBERS)()
+        with self.memory.lock, current(self.layout.device):
             library.begin(self._handle, self.poison)
             try:
                 return step()
@@ -122,10 +138,22 @@ class Arena:
         return tuple(_words(self.layout, pairs[2 * i], pairs[2 * i + 1]) for i in range(count))
 
 
+def require_works(device: str) -> None:
+    """Refuse a device on which there can be no arena. On CUDA a small program is run there first.
+
+    Raises:
+        UsageError: says why.
+    """
+    library = native(kind_of(device))
+    if kind_of(device) == "cuda":
+        require_tried(library.path, device, f"{torch.cuda.get_device_name(device)} {torch.version.cuda}")
+
+
 class Ways:
     """Which way a program goes, told by it while it runs in an arena."""
 
     def __init__(self, layout: Layout) -> None:
+        self._device = kind_of(layout.device)
         ways = layout.trace.ways
         self._turns = {} if ways is None else {fork: after for fork, *after in ways.turns}
 
@@ -137,13 +165,13 @@ class Ways:
         """Say whether there is another pass of a loop: its requests come next."""
         first, second, _ = self._turns[fork]
         way = bool(value)
-        native().turn(first if way else second)
+        native(self._device).turn(first if way else second)
         return way
 
     def over(self, fork: int) -> None:
         """Say that a branch or loop is over."""
         *_, after = self._turns[fork]
-        native().turn(after)
+        native(self._device).turn(after)
 
 
 def places(memory: Memory, held: Sequence[Held]) -> list[torch.Tensor]:
@@ -172,7 +200,9 @@ class Recorder:
         choices: whether the first side of a branch runs in the next run; that of others does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        """Record what is asked for on a device, by its current stream where it has streams."""
+        self.device = device
         self.events: list[tuple[int, int]] = []
         self.beside: tuple[int, ...] = ()
         self.choices: Choices = {}
@@ -190,17 +220,18 @@ class Recorder:
 
     def over(self, fork: int) -> None:
         """Note that a branch or loop is over."""
-        native().note(turn(fork, OVER)[1])
+        native(kind_of(self.device)).note(turn(fork, OVER)[1])
 
     def _noted(self, fork: int, way: bool) -> bool:
-        native().note(turn(fork, FIRST if way else SECOND)[1])
+        native(kind_of(self.device)).note(turn(fork, FIRST if way else SECOND)[1])
         return way
 
     def run(self, step: Callable[[Callable[[], None]], Results]) -> Results:
         """Run a step, which is given the function that marks the end of a part of it."""
-        library = native()
+        library = native(kind_of(self.device))
         self._passed.clear()
-        handle = library.record_begin()
+        with current(self.device):
+            handle = library.record_begin()
         try:
             return step(library.mark)
         finally:

@@ -7,14 +7,19 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from peakfold.bridge.runtime import arena_cuda
 from peakfold.errors import UsageError
 from peakfold.options import from_environment
+
+CORE = ("arena_core.h", "arena_calls.h")
+"""What the sources for all devices include."""
 
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-w")
@@ -26,6 +31,7 @@ class Native:
     """The functions of the allocator. One object a process: see `native`."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         # PyDLL keeps the interpreter's lock: these calls are shorter than giving it up
         library = ctypes.PyDLL(str(path))
         integer, handle = ctypes.c_int64, ctypes.c_void_p
@@ -46,7 +52,14 @@ class Native:
         self.record_end = _function(library.arena_record_end, integer, handle)
         self.record_beside = _function(library.arena_record_beside, integer, handle, numbers, integer)
         self.record_take = _function(library.arena_record_take, None, handle, numbers)
-        library.arena_install()
+        why = _function(library.arena_install, ctypes.c_char_p)()
+        if why is not None:
+            raise UsageError(
+                stage="arena",
+                what="the allocator of arenas cannot stand before torch's",
+                got=why.decode(),
+                hint="the step runs with torch's own allocator",
+            )
 
 
 def _function(found: Any, result: object, *arguments: object) -> Any:
@@ -55,21 +68,25 @@ def _function(found: Any, result: object, *arguments: object) -> Any:
 
 
 @functools.cache
-def native() -> Native:
-    """Return the allocator, compiled where the cache has none.
+def native(kind: str = "cpu") -> Native:
+    """Return the allocator for a kind of device, compiled where the cache has none.
 
     Raises:
-        UsageError: there is no C++ compiler, or it fails.
+        UsageError: there is no C++ compiler, it fails, or torch does not allow it there.
     """
-    return Native(library(from_environment().cache / "arena"))
+    return Native(library(from_environment().cache / "arena", kind))
 
 
-def library(folder: Path) -> Path:
-    """Return the compiled allocator in a folder; compile it where it is not there.
+def library(folder: Path, kind: str = "cpu") -> Path:
+    """Return the compiled allocator for a kind of device in a folder; compile it where it is not there.
 
     Raises:
-        UsageError: there is no C++ compiler, it fails, or the folder cannot be written.
+        UsageError: there is no C++ compiler, it fails, or the folder cannot be written; on CUDA also where
+            its headers are not there, or torch is another one than this was written for.
     """
+    if kind == "cuda":
+        named = from_environment().cuda
+        return built(folder, arena_cuda.SOURCE, arena_cuda.options(Path(torch.__file__).parent, named))
     return built(folder, "arena.cpp", ("-lc10",))
 
 
@@ -79,23 +96,24 @@ def built(folder: Path, name: str, options: tuple[str, ...]) -> Path:
     Raises:
         UsageError: as of `library`.
     """
-    source = (resources.files("peakfold.bridge.runtime") / name).read_bytes()
-    key = hashlib.sha256(source + repr((torch.__version__, FLAGS, options)).encode()).hexdigest()[:16]
-    path = folder / f"{Path(name).stem}-{key}.so"
+    sources = {one: (resources.files("peakfold.bridge.runtime") / one).read_bytes() for one in (name, *CORE)}
+    text = b"".join(sources.values()) + repr((torch.__version__, FLAGS, options)).encode()
+    path = folder / f"{Path(name).stem}-{hashlib.sha256(text).hexdigest()[:16]}.so"
     if not path.is_file():
-        _compile(source, path, options)
+        _compile(sources, path, options)
     return path
 
 
-def _compile(source: bytes, path: Path, options: tuple[str, ...]) -> None:
+def _compile(sources: Mapping[str, bytes], path: Path, options: tuple[str, ...]) -> None:
     compiler = _compiler()
     torch_folder = Path(torch.__file__).parent
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as aside:
-            text, made = Path(aside) / "arena.cpp", Path(aside) / "arena.so"
-            text.write_bytes(source)
+            for name, source in sources.items():
+                (Path(aside) / name).write_bytes(source)
+            text, made = Path(aside) / next(iter(sources)), Path(aside) / "arena.so"
             command = [compiler, *FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{torch_folder / 'include'}"]
             command += [str(text), "-o", str(made), f"-L{torch_folder / 'lib'}", *options]
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

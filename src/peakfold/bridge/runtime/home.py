@@ -4,7 +4,7 @@ import threading
 import warnings
 from weakref import WeakKeyDictionary
 
-from peakfold.bridge.runtime.arena import Arena, Memory
+from peakfold.bridge.runtime.arena import Arena, Memory, require_works
 from peakfold.bridge.runtime.held import Holder
 from peakfold.errors import UsageError
 from peakfold.plan.memory.block import Block, block_beside, block_of, most, placed_from, together
@@ -34,6 +34,7 @@ class Home:
         self._shared = shared
         self._lock = threading.RLock()
         self._block = Block()
+        self._device = "cpu"
         self._memory: Memory | None = None
         self._layouts: WeakKeyDictionary[object, Layout] = WeakKeyDictionary()
         self._arenas: WeakKeyDictionary[object, Arena] = WeakKeyDictionary()
@@ -79,7 +80,8 @@ class Home:
             return self._arenas[guest]
 
     def _admitted(self, guest: object, layout: Layout, holder: Holder) -> list[object]:
-        self._layouts[guest] = layout
+        require_works(layout.device)
+        self._layouts[guest], self._device = layout, layout.device
         if self._shared:
             self._hold(layout, holder)
             block = block_beside(list(self._layouts.values()))
@@ -101,7 +103,7 @@ class Home:
         """Have another block; the old one is freed first."""
         self._arenas.clear()
         self._memory = None
-        self._memory, self._block = Memory(block.size), block
+        self._memory, self._block = Memory(block.size, self._device), block
         return self._memory
 
     def _hold(self, layout: Layout, holder: Holder) -> None:
@@ -109,7 +111,7 @@ class Home:
         _, before = self._beside.get(holder, (None, ()))
         held = placed_from(0, most((*before, *layout.held)))
         if held != before:
-            memory = Memory(sum(one.room for one in held))
+            memory = Memory(sum(one.room for one in held), self._device)
             self._beside[holder] = memory, held
             holder.take(memory, held)
 

@@ -131,9 +131,9 @@ def peak_bytes(
 ) -> Measured:
     """Run a step until it is steady, then once more, and return the most bytes it held.
 
-    On a CPU the truth is ``resident`` plus the running sum of the profiler's memory events; on CUDA
-    it is what the allocator says, and ``resident`` is not used. Temporaries that a library takes by
-    ``malloc`` behind torch's back are not seen.
+    The truth is ``resident`` plus what comes and goes in the step: on a CPU the running sum of the profiler's
+    memory events, on CUDA the allocator's own count. Temporaries that a library takes by ``malloc`` behind
+    torch's back are not seen.
 
     Args:
         step: the step; what it returns is dropped before the measurement ends.
@@ -147,20 +147,21 @@ def peak_bytes(
     for _ in range(warmup):
         step()
     gc.collect()
-    if torch.device(device).type == "cuda":
-        return _cuda_peak(step)
     before = resident() if callable(resident) else resident
+    if torch.device(device).type == "cuda":
+        return _cuda_peak(step, before, device)
     events = tuple(nbytes for name, nbytes in _events(step, lent()) if name != MARK)
     return Measured(before + max(accumulate(events), default=0), before, events)
 
 
-def _cuda_peak(step: Step) -> Measured:
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
+def _cuda_peak(step: Step, resident: int, device: str) -> Measured:
+    """Count what lives beside what was there: others' tensors on the device are no part of the step."""
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
     step()
-    torch.cuda.synchronize()
-    return Measured(torch.cuda.max_memory_allocated(), before)
+    torch.cuda.synchronize(device)
+    return Measured(resident + torch.cuda.max_memory_allocated(device) - before, resident)
 
 
 def mark() -> None:

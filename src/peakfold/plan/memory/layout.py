@@ -55,6 +55,7 @@ class Layout:
         seconds: what planning took.
         held: tensors of the caller that lie in the arena too.
         beside: bytes from the start of the arena, by block of other threads.
+        device: where it runs.
     """
 
     trace: Trace
@@ -66,6 +67,7 @@ class Layout:
     seconds: float
     held: tuple[Held, ...] = ()
     beside: tuple[int, ...] = ()
+    device: str = "cpu"
 
     @property
     def own(self) -> int:

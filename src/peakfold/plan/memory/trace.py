@@ -1,13 +1,16 @@
 """What a program asks of its allocator, in order: every output and every hidden workspace."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from peakfold.plan.memory.problem import Buffer, Problem
 
 ALIGNMENT = 64
 """Bytes; what torch's allocator on the CPU keeps to."""
+
+CUDA_LINE = 512
+"""Bytes; what it keeps to on CUDA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,23 @@ class Trace:
     def _changes(self) -> list[tuple[int, int]]:
         """(time, change of live bytes) of what passes; what dies at a time goes before what is born."""
         return sorted(change for i in self.passing for change in _ends(self.requests[i]))
+
+
+def in_lines(trace: Trace, device: str) -> Trace:
+    """Return a trace with its requests as the allocator of a device takes them.
+
+    On CUDA they are whole lines of `CUDA_LINE` bytes, as torch's own are there. Then so are all places: each
+    begins where others end.
+
+    Example:
+        >>> trace = Trace((Request(100, 0, 2),))
+        >>> [in_lines(trace, device).requests[0].size for device in ("cpu", "cuda:0")]
+        [100, 512]
+    """
+    if not device.startswith("cuda"):
+        return trace
+    lines = (replace(one, size=-(-one.size // CUDA_LINE) * CUDA_LINE) for one in trace.requests)
+    return replace(trace, requests=tuple(lines))
 
 
 def aligned(size: int) -> int:
