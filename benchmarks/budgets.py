@@ -14,6 +14,7 @@ from peakfold.bridge.runtime.bind import Binder
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.measure import live_curve, mark, peak_bytes
 from peakfold.bridge.runtime.source import load_source
+from peakfold.budget import even_ratios
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.prove import eager_call, planned_call
 from peakfold.plan.schedule.arrays import tabulate
@@ -48,7 +49,7 @@ def budgets(workload: str, size: str, count: int, time_budget: float) -> list[Ro
     eager = eager_call(case.task)
     peak = peak_bytes(eager, resident=case.task.resident).peak_bytes
     bound = peak_bound(tabulate(case.captured.graph, case.costs))
-    asked = [int(nbytes) for nbytes in np.geomspace(peak, bound, count)]
+    asked = even_ratios(peak, bound, count)
     start = time.perf_counter()
     front = optimize_front(case.captured.graph, case.costs, budgets=asked, time_budget=time_budget)
     taken = time.perf_counter() - start

@@ -172,3 +172,20 @@ def _too_small(text: str) -> UsageError:
     return UsageError(
         stage="options", what="the memory budget must be more than nothing", expected=FORMS, got=repr(text)
     )
+
+
+def even_ratios(first: int, last: int, count: int) -> list[int]:
+    """Return so many bytes from one number to another in even ratios; the ends are exact.
+
+    Args:
+        first: the first one, positive.
+        last: the last one, positive.
+        count: how many, at least 1; of 1, the last alone.
+
+    Example:
+        >>> even_ratios(800, 100, 4)
+        [800, 400, 200, 100]
+    """
+    low, high, steps = min(first, last), max(first, last), max(count - 1, 1)
+    inner = (int(first * (last / first) ** (step / steps)) for step in range(1, steps))
+    return [*(() if count == 1 else (first,)), *(min(max(low, one), high) for one in inner), last]

@@ -1,8 +1,10 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peakfold.budget import UNITS, parse_budget, parse_latency, parse_memory
+from peakfold.budget import UNITS, even_ratios, parse_budget, parse_latency, parse_memory
 from peakfold.errors import UsageError
 
 
@@ -90,3 +92,15 @@ def test_an_arena_without_a_size_is_refused(text):
 def test_an_arena_is_no_budget_of_a_peak():
     with pytest.raises(UsageError):
         parse_memory("arena:1MiB")
+
+
+@given(st.integers(1, 10**13), st.integers(1, 10**13), st.integers(1, 40))
+def test_even_ratios_end_where_they_are_to(first, last, count):
+    """Budgets down to a bound do not fall below it by a rounding."""
+    found = even_ratios(first, last, count)
+    assert len(found) == count
+    assert found[-1] == last
+    assert count == 1 or found[0] == first
+    assert found == sorted(found, reverse=first > last)
+    ratio = (last / first) ** (1 / max(count - 1, 1))
+    assert all(abs(low * ratio - high) <= 1 + ratio + 1e-9 * high for low, high in pairwise(found))

@@ -7,8 +7,7 @@ enough, it gives the same plan.
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
+from peakfold.budget import even_ratios
 from peakfold.cost.costs import Costs
 from peakfold.ir.graph import Graph
 from peakfold.plan.schedule.deadline import Deadline
@@ -94,7 +93,7 @@ def optimize_front(
     """
     search = Search(graph, costs, seed, tuple(budgets), time_budget, iterations, progress, bound, deadline)
     if not budgets:
-        budgets = [int(b) for b in np.geomspace(search.explorer.plain.peak, search.bound, count)]
+        budgets = even_ratios(search.explorer.plain.peak, search.bound, count)
         search.aim(budgets)
     reason = search.sweep(budgets)
     found = [search.explorer.within(budget) for budget in budgets]
