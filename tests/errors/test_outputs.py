@@ -41,11 +41,13 @@ def test_no_place_for_a_solution_is_a_fault_of_usage(where, with_json, problem, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["circle", "p.csv"]
 
 
-@pytest.mark.parametrize("where", [".", "", "p.csv/j.json"])
-def test_no_place_for_the_figures_leaves_no_solution(where, problem, tmp_path, capsys):
-    assert run("plan", problem, "-o", "s.csv", "--json", where) == 2
-    assert "the results cannot be written" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+@pytest.mark.parametrize("where", [".", "", "/", "none/j.json", "p.csv/j.json", "circle"])
+@pytest.mark.parametrize("command", [("plan", "p.csv", "-o", "s.csv"), ("check", "p.csv", "p.csv")])
+def test_no_place_for_the_figures_leaves_no_solution(command, where, problem, tmp_path, capsys):
+    (tmp_path / "circle").symlink_to("circle")
+    assert run(*command, "--json", where) == 2
+    assert "the figures cannot be written" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["circle", "p.csv"]
 
 
 def test_a_solution_on_the_standard_output(problem, tmp_path, capsys):

@@ -43,7 +43,7 @@ def plan_command(
 
     _check_options(capacity, time_budget)
     read = read_problem(problem)
-    _check_solution(solution)
+    _check_places(solution, json)
     output = Output(json, file=solution)
     output.check()
     try:
@@ -68,6 +68,7 @@ def check_solution(problem: Path, solution: Path, json: str | None) -> None:
     """Check a solution: no two live buffers overlap, alignment, and the problem is the same."""
     from peakfold.plan.memory import check_placement, lower_bound, match, read_problem, read_solution
 
+    _check_places(None, json)
     output = Output(json)
     output.check()
     read = read_problem(problem)
@@ -94,16 +95,17 @@ def _check_options(capacity: int | None, time_budget: float) -> None:
         raise _usage(what, "--time-budget", "seconds", str(time_budget), hint)
 
 
-def _check_solution(solution: Path | None) -> None:
-    """See that a solution can be written before it is searched for."""
+def _check_places(solution: Path | None, json: str | None) -> None:
+    """See that a solution and its figures can be written before anything long is done."""
     from peakfold.plan.memory.csvfile import unwritable
 
-    if solution is None or is_stdout(solution):
-        return
-    try:
-        os.stat(f"{place_of(solution).parent}/.")
-    except OSError as error:
-        raise unwritable(solution, error) from None
+    for name, what, kind in ((solution, "solution", "a CSV file"), (json, "figures", "a JSON file")):
+        if name is None or is_stdout(name):
+            continue
+        try:
+            os.stat(f"{place_of(Path(name)).parent}/.")
+        except OSError as error:
+            raise unwritable(name, error, f"the {what} cannot be written", kind) from None
 
 
 def _usage(what: str, where: str, expected: str, got: str, hint: str) -> UsageError:

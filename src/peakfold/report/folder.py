@@ -6,7 +6,7 @@ plan.txt                the decisions       memory_snapshot.pickle  for pytorch.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,15 +79,32 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> tuple[Path, ...]:
     What is there and no file of its own (a pipe, a device) is written to as it stands; a link leads on.
 
     Raises:
-        CacheError: the folder cannot be made or written; what was there before is still there.
+        CacheError: the folder cannot be made or written; what was there before is still there, and no
+            folder that was not.
     """
     data = {folder / name: content for name, content in files.items()}
+    fresh = _missing(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(data)
-    except OSError as error:
+    except BaseException as error:
+        _remove(fresh)
+        if not isinstance(error, OSError):
+            raise
         raise _unwritable(error, folder) from None
     return tuple(data)
+
+
+def _missing(folder: Path) -> list[Path]:
+    """Return a folder and those above it that are not there, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    """Remove folders, but those with something in them."""
+    for path in folders:
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def require_folder(folder: Path) -> None:
@@ -96,13 +113,11 @@ def require_folder(folder: Path) -> None:
     Raises:
         CacheError: it cannot be made.
     """
-    fresh = [path for path in (folder, *folder.parents) if not path.exists()]
+    fresh = _missing(folder)
     try:
         write_files(folder, {})
     finally:
-        for path in fresh:
-            with contextlib.suppress(OSError):
-                path.rmdir()
+        _remove(fresh)
 
 
 def require_file(path: Path) -> None:

@@ -48,6 +48,24 @@ def test_a_full_disk_changes_nothing(at, report, bare, tmp_path, monkeypatch):
     assert read_folder(tmp_path) == report
 
 
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_fault_leaves_no_folder_that_was_not_there(at, there, error, report, tmp_path, monkeypatch):
+    if there:
+        (tmp_path / "deep").mkdir()
+    left = iter([True] * at)
+
+    def full(descriptor):
+        if not next(left, False):
+            raise error
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises((CacheError, KeyboardInterrupt)):
+        write_folder(report, tmp_path / "deep" / "out")
+    assert list(tmp_path.rglob("*")) == ([tmp_path / "deep"] if there else [])
+
+
 def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "out").write_text("a file")
     with pytest.raises(CacheError, match="the results cannot be written"):

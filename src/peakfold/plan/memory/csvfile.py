@@ -74,10 +74,15 @@ def write_solution(path: str | Path, problem: Problem, offsets: Iterable[int]) -
         raise unwritable(path, error) from error
 
 
-def unwritable(path: str | Path, error: OSError) -> UsageError:
-    """Return the error of a file where no solution can be written."""
+def unwritable(
+    path: str | Path,
+    error: OSError,
+    what: str = "the solution cannot be written",
+    expected: str = "a CSV file",
+) -> UsageError:
+    """Return the error of a file that cannot be written: a solution, or what goes beside it."""
     got, hint = error.strerror or str(error), "name a file in a folder that exists and can be written"
-    return _wrong("the solution cannot be written", str(path), "a CSV file", got, hint)
+    return _wrong(what, str(path), expected, got, hint)
 
 
 def solution_text(problem: Problem, offsets: Iterable[int]) -> str:
