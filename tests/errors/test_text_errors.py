@@ -1,12 +1,17 @@
 """What a graph or plan text may not say, and what is answered."""
 
+from dataclasses import replace
+
 import pytest
 
+from peakfold.cost.costs import Costs
 from peakfold.errors import PlanError, UsageError
 from peakfold.ir.graph import Graph, Input, Node, Op, Origin, Output, State, Value
-from peakfold.ir.plan import Recompute
+from peakfold.ir.plan import Plan, Recompute
 from peakfold.ir.text import parse_graph, parse_plan, print_graph
 from peakfold.ir.types import ScalarType, tensor
+from peakfold.plan.schedule.arrays import tabulate
+from peakfold.plan.schedule.lower import lower_tables
 
 FORWARD, BACKWARD, UPDATE = (Origin("m", "model.py:1", phase) for phase in ("forward", "backward", "update"))
 
@@ -98,6 +103,83 @@ def test_the_whole_text_of_a_refusal():
         "  got: layer.0.gelo\n"
         "  next: put the line right, or take it out; docs/plan-format.md says what a plan may say"
     )
+
+
+def moving_graph() -> Graph:
+    """Two chains: one through a view, one of random operators."""
+    x = Input(0, "x", "batch", tensor(4))
+    drawn = [
+        replace(node(13 + at, f"drop.{at}", "aten.bernoulli.p", (Value(0),), pure=False), stream=at)
+        for at in range(2)
+    ]
+    drawn = [replace(one, op=replace(one.op, random=True)) for one in drawn]
+    nodes = (
+        node(10, "a", "aten.exp.default", (Value(0),)),
+        node(11, "a.view", "aten.view.default", (Value(10), (4,)), alias=Value(10)),
+        node(12, "b", "aten.neg.default", (Value(11),)),
+        *drawn,
+        node(15, "c", "aten.add.Tensor", (Value(12), Value(10))),
+    )
+    outputs = tuple(Output(name, Value(at)) for name, at in (("c", 15), ("d", 13), ("e", 14)))
+    return Graph((x,), nodes, outputs)
+
+
+@pytest.mark.parametrize(
+    ("moves", "broken", "by", "hint"),
+    [
+        ("move c before b", "c before b, which it reads", 2, "move c before a node behind b, or b before it"),
+        (
+            "move b to the end",
+            "c before b, which it reads",
+            2,
+            "move b before c or what is above it, or c behind it",
+        ),
+        (
+            "move c to the end\nmove b before a",
+            "b before a, of which it reads the view a.view",
+            3,
+            "move b before a node behind a, or a before it",
+        ),
+        (
+            "move a to the end\nmove c before drop.0",
+            "b before a, of which it reads the view a.view",
+            2,
+            "move a before b or what is above it, or b behind it",
+        ),
+        (
+            "move drop.1 before a",
+            "drop.1 before drop.0, which draws its random numbers first",
+            2,
+            "move drop.1 before a node behind drop.0, or drop.0 before it",
+        ),
+    ],
+)
+def test_a_move_that_may_not_be_names_both_nodes_and_the_reason(moves, broken, by, hint):
+    with pytest.raises(PlanError) as caught:
+        parse_plan(HEAD + moves + "\n", moving_graph())
+    early, late = broken.split(",")[0].split(" before ")
+    lines = f"{HEAD}{moves}".splitlines()
+    assert str(caught.value) == (
+        f"plan: the moves put {broken}\n"
+        f"  at: line {by}, column 6: {lines[by - 1]}\n"
+        f"  expected: {late} before {early}\n"
+        f"  got: {early} before {late}\n"
+        f"  next: {hint}; or take the line out"
+    )
+
+
+def test_moves_that_are_right_together():
+    """Between them, the order is one that may not be."""
+    graph = moving_graph()
+    moved = parse_plan(HEAD + "move drop.1 before a\nmove drop.0 before drop.1\n", graph)
+    assert moved.order == (13, 14, 10, 12, 15)
+
+
+def test_an_order_given_as_numbers_names_both_nodes_and_the_reason():
+    graph = moving_graph()
+    tables = tabulate(graph, Costs({}, {}))
+    with pytest.raises(PlanError, match="the order has c before b, which it reads"):
+        lower_tables(tables, Plan(graph.digest, order=(10, 15, 12, 13, 14)))
 
 
 def test_a_plan_for_another_graph_says_what_differs():

@@ -6,7 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.strategies import plans, runnable_graphs
 
-from peakfold.ir.plan import Compute, Run, Schedule
+from peakfold.ir.order import first_broken
+from peakfold.ir.plan import Compute, Plan, Run, Schedule
 from peakfold.plan.check import check_graph, check_plan, check_schedule, require_legal
 from peakfold.plan.schedule.lower import lower
 
@@ -20,6 +21,20 @@ def test_what_lowering_makes_is_legal(data):
     assert check_plan(graph, plan) == []
     assert check_schedule(graph, lower(graph, plan)) == []
     require_legal(graph, lower(graph, plan))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_first_pair_of_an_order_that_may_not_be(data):
+    """What lowering and the text refuse is what the check finds; the pair is one of those that it names."""
+    graph = data.draw(runnable_graphs())
+    order = data.draw(st.permutations([node.id for node in graph.nodes if not node.is_view]))
+    found = first_broken(graph, order)
+    violations = check_plan(graph, Plan(graph.digest, order=tuple(order)))
+    assert (found is None) == (not violations)
+    if found is not None:
+        assert order.index(found.node.id) < order.index(found.other.id)
+        assert any(one.where == found.node.name and found.other.name in one.what for one in violations)
 
 
 @settings(max_examples=150, deadline=None)

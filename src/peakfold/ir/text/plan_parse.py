@@ -8,6 +8,7 @@ from functools import cached_property
 
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node
+from peakfold.ir.order import first_broken
 from peakfold.ir.plan import CompressGap, OffloadGap, Plan, Recompute, Region
 from peakfold.ir.recompute import step_readers, why_not_again
 from peakfold.ir.text.lexer import Line, Token, lines_of, unquoted
@@ -93,6 +94,7 @@ class _Reader:
     said: dict[str, bool] = field(default_factory=dict)
     recompute: dict[tuple[int, int], tuple[bool, int | None]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
+    moved: list[tuple[int, Line, int]] = field(default_factory=list)
     offload: set[OffloadGap] = field(default_factory=set)
     compress: set[CompressGap] = field(default_factory=set)
 
@@ -118,6 +120,7 @@ class _Reader:
 
     def plan(self) -> Plan:
         own = own_order(self.graph)
+        self._check_order()
         return Plan(
             graph=self.graph.digest,
             recompute=tuple(sorted(Recompute(*pair, *held) for pair, held in self.recompute.items())),
@@ -240,7 +243,9 @@ class _Reader:
 
     def _move(self, line: Line) -> None:
         self.order = self.order or list(own_order(self.graph))
-        node = self.one(line, _operand(line))
+        token = _operand(line)
+        node = self.one(line, token)
+        self.moved.append((node.id, line, token.column))
         if line.accept("to"):
             line.expect("the", "end")
             self._put(node.id, None)
@@ -255,6 +260,27 @@ class _Reader:
     def _put(self, node: int, before: int | None) -> None:
         self.order.remove(node)
         self.order.insert(len(self.order) if before is None else self.order.index(before), node)
+
+    def _check_order(self) -> None:
+        """See that all moves together leave what is read before who reads it."""
+        broken = first_broken(self.graph, self.order) if self.order else None
+        if broken is None:
+            return
+        early, late = broken.node, broken.other
+        pair = (early.id, late.id)
+        node, line, column = next(moved for moved in reversed(self.moved) if moved[0] in pair)
+        hint = (
+            f"move {early.name} before a node behind {late.name}, or {late.name} before it"
+            if node == early.id
+            else f"move {late.name} before {early.name} or what is above it, or {early.name} behind it"
+        )
+        raise line.fail(
+            f"the moves put {early.name} before {late.name}, {broken.why}",
+            f"{early.name} before {late.name}",
+            f"{late.name} before {early.name}",
+            f"{hint}; or take the line out",
+            column,
+        )
 
     @cached_property
     def offloads(self) -> OffloadReader:

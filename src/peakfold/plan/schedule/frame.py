@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from peakfold.errors import PlanError
+from peakfold.ir.order import first_broken
 from peakfold.ir.plan import Plan, Recompute
 from peakfold.plan.schedule.arrays import Flags, Ints, Tables, begins, flat
 
@@ -190,18 +191,11 @@ def _order(tables: Tables, order: Sequence[int]) -> list[int]:
         return list(range(tables.steps))
     if sorted(order) != sorted(tables.nodes.tolist()):
         raise _refused("the order does not name every step of the graph once", f"{len(order)} nodes")
-    steps = [tables.step_of[node] for node in order]
-    done: set[int] = set()
-    for step in steps:
-        makers = tables.producer[_row(tables.operand_begin, tables.operands, step)]
-        if any(maker >= 0 and maker not in done for maker in makers.tolist()):
-            node = tables.graph.node[int(tables.nodes[step])]
-            raise _refused("the order runs a node before what it reads", node.name)
-        done.add(step)
-    drawn = [s for s in steps if tables.random[s]]
-    if drawn != sorted(drawn):
-        raise _refused("the order changes the order of random operators", f"{len(drawn)} of them")
-    return steps
+    broken = first_broken(tables.graph, order)
+    if broken is not None:
+        early, late = broken.node.name, broken.other.name
+        raise _refused(f"the order has {early} before {late}, {broken.why}", f"{early} before {late}")
+    return [tables.step_of[node] for node in order]
 
 
 def _late(tables: Tables) -> Flags:
