@@ -50,6 +50,25 @@ def test_a_share_of_the_host():
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ("0", "the limit of the host's memory must be more than nothing"),
+        ("-5", "the limit of the host's memory must be more than nothing"),
+        ("much", "the limit of the host's memory cannot be read"),
+    ],
+)
+def test_limits_of_the_host_that_are_none(given, what):
+    with pytest.raises(UsageError) as caught:
+        asked(offload="host", host_memory=given)
+    assert str(caught.value) == (
+        f"options: {what}\n"
+        "  expected: bytes, or a size such as 64GiB\n"
+        f"  got: '{given}'\n"
+        "  next: to leave everything on the device, --offload none"
+    )
+
+
 def test_a_plan_that_needs_more_than_the_host_has():
     with pytest.raises(InfeasibleError) as caught:
         optimize(task(), asked(plan=OFFLOADED, host_memory=1000))

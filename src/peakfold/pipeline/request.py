@@ -10,6 +10,7 @@ from peakfold.report.model import Limits
 
 Rng = Literal["eager", "counter"]
 ArenaHolds = Literal["step", "all"]
+HOST_FORMS = "bytes, or a size such as 64GiB"
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def request(
         name=name,
         rewrite=rewrite,
         offload=offload,
-        host_memory=None if host_memory is None else _host_bytes(parse_memory(host_memory)),
+        host_memory=None if host_memory is None else _host_bytes(host_memory),
         fission=fission,
         resume=resume,
         save_search=save_search,
@@ -211,12 +212,19 @@ def _require_number(name: str, given: object, kind: type) -> None:
     )
 
 
-def _host_bytes(given: MemoryBudget) -> int:
-    if given.nbytes is None:
+def _host_bytes(given: str | float) -> int:
+    try:
+        budget = parse_memory(given)
+    except UsageError as error:
+        error.what = error.what.replace("the memory budget", "the limit of the host's memory")
+        error.expected = HOST_FORMS
+        error.hint = error.hint or "to leave everything on the device, --offload none"
+        raise
+    if budget.nbytes is None:
         raise UsageError(
             stage="options",
             what="the limit of the host's memory cannot be a share",
-            expected="bytes, or a size such as 64GiB",
-            got=repr(given.text),
+            expected=HOST_FORMS,
+            got=repr(budget.text),
         )
-    return given.nbytes
+    return budget.nbytes
