@@ -40,5 +40,11 @@ def pareto(chosen: dict[str, str], asked: "Request", measure: bool, in_arena: bo
     for row in fronts.table_rows(found):
         table.add_row(*(Text(cell) for cell in row))
     output.tables.print(table)
+    off = found.errors
+    if off is not None:
+        within = f"bytes within {off.memory:.1%}, time within {off.latency:.1%}"
+        corrected = f"{off.corrected_latency:.1%} once corrected by the plan that drops nothing"
+        said = f"predicted against measured, {off.points} points: {within}, {corrected}"
+        output.tables.print(Text(said))
     for note in found.notes:
         output.tables.print(Text(f"note: {note}"))

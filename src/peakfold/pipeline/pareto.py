@@ -1,6 +1,6 @@
 """The Pareto front of a step: the least bytes at every time, predicted and measured."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from peakfold.cost.costs import Costs
@@ -29,6 +29,7 @@ TIMES = (1.0, 1.05, 1.1, 1.35)
 """Times, over the plan that drops nothing, at which the least bytes are searched."""
 ALONE = 40
 """Budgets for which one search plans where nothing is split."""
+PLAIN = "plain"
 MEASURED = 8
 """Points of a front that are measured."""
 
@@ -41,6 +42,7 @@ class PointOf:
         memory_ratio, latency_ratio: predicted.
         peak_bytes: predicted most bytes at once.
         measured_memory_ratio, measured_latency_ratio: by running it.
+        corrected_latency_ratio: the predicted one, times what the plan that drops nothing took over eager.
         equal: whether it computes the same; None where it was not run.
         regions: what is done in parts, in the words of the plan.
         plan: the plan's text.
@@ -53,7 +55,23 @@ class PointOf:
     plan: str
     measured_memory_ratio: float | None = None
     measured_latency_ratio: float | None = None
+    corrected_latency_ratio: float | None = None
     equal: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How far predictions are off at most, as shares of what was measured.
+
+    Attributes:
+        points: that were measured.
+        memory, latency, corrected_latency: of the ratios of `PointOf`.
+    """
+
+    points: int
+    memory: float
+    latency: float
+    corrected_latency: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +86,7 @@ class FrontOf:
         notes: what else is to be said, of the cache for example.
         allocator: what allocated for the points that were measured: ``"torch"``, or ``"arena"``, which
             counts whole in their bytes; None where none was.
+        errors: of predictions; None where none was measured.
     """
 
     target: str
@@ -76,6 +95,7 @@ class FrontOf:
     points: tuple[PointOf, ...]
     notes: tuple[str, ...] = ()
     allocator: str | None = None
+    errors: Errors | None = None
 
 
 def pareto(
@@ -123,10 +143,12 @@ def pareto(
         programs = {p.plan: emit_plan(captured, one.plan, costs, costs_of=costs_of) for one, p in picked}
         if in_arena:
             programs = {text: laid_out(task, one, None, run=True) for text, one in programs.items()}
-        measured = _measured(task, programs, progress)
-        points = [(one, _with(point, measured.get(point.plan))) for one, point in points]
+            plain = laid_out(task, plain, None, run=True)
+        measured, plain_ratio = _measured(task, programs, plain, progress)
+        points = [(one, _with(point, measured, plain_ratio)) for one, point in points]
     allocator = (ARENA if in_arena else TORCH) if measure else None
-    return FrontOf(asked.name, eager, states, tuple(p for _, p in points), tuple(notes), allocator)
+    found = tuple(point for _, point in points)
+    return FrontOf(asked.name, eager, states, found, tuple(notes), allocator, _errors(found))
 
 
 def _require_runnable(task: Task, asked: Request) -> None:
@@ -203,17 +225,41 @@ def _spread(count: int, most: int) -> list[int]:
     return sorted({round(i * (count - 1) / max(picked - 1, 1)) for i in range(picked)})
 
 
-def _with(point: PointOf, figures: tuple[float, float, bool | None] | None) -> PointOf:
-    if figures is None:
+def _with(
+    point: PointOf, measured: Mapping[str, tuple[float, float, bool | None]], plain_ratio: float
+) -> PointOf:
+    if point.plan not in measured:
         return point
-    memory, latency, equal = figures
-    return replace(point, measured_memory_ratio=memory, measured_latency_ratio=latency, equal=equal)
+    memory, latency, equal = measured[point.plan]
+    return replace(
+        point,
+        measured_memory_ratio=memory,
+        measured_latency_ratio=latency,
+        corrected_latency_ratio=point.latency_ratio * plain_ratio,
+        equal=equal,
+    )
+
+
+def _errors(points: Sequence[PointOf]) -> Errors | None:
+    off = [
+        (
+            abs(point.memory_ratio / point.measured_memory_ratio - 1),
+            abs(point.latency_ratio / point.measured_latency_ratio - 1),
+            abs(point.corrected_latency_ratio / point.measured_latency_ratio - 1),
+        )
+        for point in points
+        if point.measured_memory_ratio and point.measured_latency_ratio and point.corrected_latency_ratio
+    ]
+    return Errors(len(off), *map(max, zip(*off, strict=True))) if off else None
 
 
 def _measured(
-    task: Task, programs: Mapping[str, Program], progress: Progress
-) -> dict[str, tuple[float, float, bool | None]]:
-    """Return memory ratio, latency ratio and equality of each program: bytes first, then times."""
+    task: Task, programs: Mapping[str, Program], plain: Program, progress: Progress
+) -> tuple[dict[str, tuple[float, float, bool | None]], float]:
+    """Return memory ratio, latency ratio and equality of each program, and the plain one's latency ratio.
+
+    Bytes are measured first, then all times in one run.
+    """
     progress("verify", 0.0, "running eager")
     eager = prove.watch(task, None)
     assert eager.measured is not None
@@ -224,8 +270,9 @@ def _measured(
         assert seen.measured is not None
         peaks[text] = seen.measured.peak_bytes / eager.measured.peak_bytes
         equal[text] = prove.equal(task, program, eager, seen).ok
-    taken = prove.seconds(task, programs)
-    return {text: (peaks[text], taken[text] / taken["eager"], equal[text]) for text in programs}
+    taken = prove.seconds(task, {**programs, PLAIN: plain})
+    ratios = {text: seconds / taken["eager"] for text, seconds in taken.items()}
+    return {text: (peaks[text], ratios[text], equal[text]) for text in programs}, ratios[PLAIN]
 
 
 def table_rows(front: FrontOf) -> Iterator[tuple[str, ...]]:
