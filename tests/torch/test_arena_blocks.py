@@ -12,6 +12,7 @@ from tests.torch.test_arena_offload import plan_of
 from tests.torch.test_control import Passes, Sides
 from tests.torch.test_regions import in_two
 
+import peakfold
 from peakfold.cost.costs import Costs
 from peakfold.ir.plan import Compute, Plan, Region
 from peakfold.pipeline.arena import allocations, best_layout, over
@@ -189,3 +190,31 @@ def test_a_refusal_names_what_a_split_program_makes(name):
     assert len(words) > 1
     assert {word for word in words if not word.startswith(SCRATCH_OF)} <= values
     assert words[0] in values
+
+
+def test_a_workspace_that_grows_with_the_threads_is_served_elsewhere_and_named():
+    threads = torch.get_num_threads()
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    try:
+        torch.set_num_threads(1)
+        step = peakfold.optimize_step(
+            model,
+            lambda model, x: model(x).square().mean(),
+            optimizer,
+            (torch.randn(32, 16),),
+            memory="arena:1MiB",
+            time_budget=1,
+            verify=False,
+        )
+        x = torch.randn(32, 16)
+        losses = [float(step(x))]
+        assert step.arena.use.ordinary == 0
+        torch.set_num_threads(2)
+        losses.append(float(step(x)))
+    finally:
+        torch.set_num_threads(threads)
+    use = step.arena.use
+    assert losses[0] == losses[1]
+    assert (use.ordinary, use.served) == (1, use.requests - 1)
+    assert use.named[0].endswith(" bytes before scratch of 1.backward.native_layer_norm_backward")
