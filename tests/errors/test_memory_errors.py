@@ -85,6 +85,19 @@ def test_a_missing_problem_is_refused(tmp_path, capsys):
     assert "the problem cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [(None, "cannot be read"), ("", "is empty"), (HEADER, "is empty")],
+)
+def test_what_is_wrong_with_a_solution_is_not_said_of_the_problem(content, what, tmp_path, capsys):
+    problem, solution = tmp_path / "p.csv", tmp_path / "s.csv"
+    problem.write_text(HEADER + "a,0,1,5\n")
+    if content is not None:
+        solution.write_text(content)
+    assert run("check", problem, solution) == 2
+    assert capsys.readouterr().err.startswith(f"memory: the solution {what}\n  at: {solution}")
+
+
 def test_a_solution_that_cannot_be_written_is_refused(tmp_path, capsys):
     file = tmp_path / "p.csv"
     file.write_text(HEADER + "a,0,1,5\n")

@@ -91,8 +91,8 @@ def _check_options(capacity: int | None, time_budget: float) -> None:
         hint = "leave --capacity out for the least"
         raise _usage("the capacity is not positive", "--capacity", "bytes, 1 or more", str(capacity), hint)
     if not 0 < time_budget < float("inf"):
-        what, hint = "the time budget is no positive number", "write --time-budget 10"
-        raise _usage(what, "--time-budget", "seconds", str(time_budget), hint)
+        what, hint = "the time budget is out of range", "write --time-budget 10"
+        raise _usage(what, "--time-budget", "seconds above 0, and finite", str(time_budget), hint)
 
 
 def _check_places(solution: Path | None, json: str | None) -> None:
@@ -123,7 +123,7 @@ def _figures(placement: "Placement") -> dict[str, int | float | str]:
 
 def _too_small(placement: "Placement", capacity: int | None) -> InfeasibleError:
     proved = placement.status == "infeasible"
-    spent = f"{placement.seconds:.1f} s"
+    spent = f"{placement.seconds:.2g} s"
     error = InfeasibleError(
         stage="memory",
         what="no arena of this capacity holds the buffers: proved"

@@ -30,10 +30,14 @@ def read_problem(path: str | Path) -> Problem:
     Raises:
         UsageError: the file cannot be read or is no problem; says the row and the column.
     """
-    lines = _lines(path)
+    return _read(path, "problem")
+
+
+def _read(path: str | Path, kind: str) -> Problem:
+    lines = _lines(path, kind)
     if not lines:
         expected = f"a header, {FORMAT}, and a buffer a row"
-        raise _wrong("the problem is empty", f"{path}, row 1", expected, "no rows", "write one buffer a row")
+        raise _wrong(f"the {kind} is empty", f"{path}, row 1", expected, "no rows", "write one buffer a row")
     header, *rows = lines
     columns = _columns(path, header)
     buffers = [_buffer(path, line, row, columns, len(header[1])) for line, row in rows]
@@ -44,7 +48,8 @@ def read_problem(path: str | Path) -> Problem:
         f"row {rows[fault.index][0]}, column {fault.column}" if buffers else f"row {header[0]}, the last one"
     )
     where = f"{path}, {row}"
-    raise _wrong(fault.what, where, fault.expected, fault.got, fault.hint)
+    what = fault.what if buffers else f"the {kind} is empty"
+    raise _wrong(what, where, fault.expected, fault.got, fault.hint)
 
 
 def read_solution(path: str | Path) -> Problem:
@@ -53,7 +58,7 @@ def read_solution(path: str | Path) -> Problem:
     Raises:
         UsageError: as for a problem, or a row has no offset.
     """
-    solution = read_problem(path)
+    solution = _read(path, "solution")
     for buffer in solution.buffers:
         if buffer.offset is None:
             where = f"{path}, {buffer.named}, column offset"
@@ -97,14 +102,14 @@ def solution_text(problem: Problem, offsets: Iterable[int]) -> str:
     return file.getvalue()
 
 
-def _lines(path: str | Path) -> list[tuple[int, list[str]]]:
+def _lines(path: str | Path, kind: str) -> list[tuple[int, list[str]]]:
     """The rows that are not blank, with their line numbers."""
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         got = error.strerror or str(error)
         hint = "name a file that exists and can be read"
-        raise _wrong("the problem cannot be read", str(path), "a CSV file", got, hint) from error
+        raise _wrong(f"the {kind} cannot be read", str(path), "a CSV file", got, hint) from error
     except UnicodeDecodeError as error:
         row = error.object.count(b"\n", 0, error.start) + 1
         raise _wrong("this is not CSV", f"{path}, row {row}", FORMAT, str(error), TEXT) from error
