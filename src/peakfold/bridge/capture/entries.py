@@ -1,8 +1,11 @@
 """Entries of namespaces that must stay what they are: how they are kept, and compared."""
 
-import types
-from collections.abc import Iterator, Mapping
+from array import array
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import is_
+from types import MappingProxyType, MethodType
 from typing import Any
 
 import numpy as np
@@ -10,11 +13,13 @@ import torch
 
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 MOST = 64
-"""Items of a container beyond which it is not compared before each step."""
-_ELEMENTS = 1 << 16
+"""Items of a container beyond which it is not written in words."""
+_ELEMENTS = 1 << 20
 """Elements of an array beyond which it is not compared before each step."""
-_DEEPEST = 4
+_DEEPEST = 16
 """Containers in containers that are compared."""
+MOST_COPIED = 1 << 16
+"""Items of a container, and of those in it, beyond which only which objects they are is compared."""
 MISSING = object()
 """Stands for an entry that is not there."""
 
@@ -38,7 +43,7 @@ class Entry:
     @staticmethod
     def of(table: Mapping[str, object], key: str, label: str) -> "Entry":
         """Return the entry as it is now."""
-        return Entry(table, key, _copied(table.get(key, MISSING)), label)
+        return Entry(table, key, copied(table.get(key, MISSING)), label)
 
     @property
     def is_plain(self) -> bool:
@@ -87,84 +92,68 @@ def is_scalar(value: object) -> bool:
     return isinstance(value, _PLAIN)
 
 
-def _copied(value: object, depth: int = _DEEPEST) -> object:
+def copied(value: object) -> object:
     """Return a copy of a container, its own containers copied too; everything else as it is."""
+    return _copied(value, [MOST_COPIED])
+
+
+def _copied(value: object, left: list[int], depth: int = _DEEPEST) -> object:
     if isinstance(value, np.ndarray):
         return value.copy() if value.size <= _ELEMENTS else value
-    if not isinstance(value, dict | list | tuple | set) or len(value) > MOST or depth == 0:
+    if isinstance(value, bytearray | array):
+        return value[:] if len(value) <= _ELEMENTS else value
+    if not isinstance(value, _CONTAINERS) or len(value) > left[0] or depth == 0:
         return value
+    left[0] -= len(value)
     if isinstance(value, set):
         return set(value)
-    if isinstance(value, dict):
-        return {key: _copied(item, depth - 1) for key, item in value.items()}
-    items = [_copied(item, depth - 1) for item in value]
+    if isinstance(value, dict | MappingProxyType):
+        made = {key: _copied(item, left, depth - 1) for key, item in value.items()}
+        return made if isinstance(value, dict) else MappingProxyType(made)
+    items = [_copied(item, left, depth - 1) for item in value]
     if isinstance(value, list):
         return items
-    return value if all(a is b for a, b in zip(items, value, strict=True)) else tuple(items)
+    if isinstance(value, deque):
+        return deque(items)
+    return value if all(map(is_, items, value)) else tuple(items)
+
+
+_CONTAINERS = (dict, list, tuple, set, deque, MappingProxyType)
 
 
 def _is_same(now: object, then: object) -> bool:
-    """Whether two things are one object, equal numbers or texts, or containers of such."""
+    """Whether two things are one object, equal numbers or texts, or containers of such in the same order."""
     if now is then:
         return True
     if isinstance(then, np.ndarray):
         return isinstance(now, np.ndarray) and _is_equal(now, then)
-    if isinstance(then, dict):
-        return (
-            isinstance(now, dict)
-            and now.keys() == then.keys()
-            and all(_is_same(now[k], then[k]) for k in then)
-        )
-    for kind in (list, tuple):
+    for kind in (dict, MappingProxyType):
         if isinstance(then, kind):
-            return isinstance(now, kind) and len(now) == len(then) and all(map(_is_same, now, then))
+            return (
+                isinstance(now, kind)
+                and len(now) == len(then)
+                and _are_same(now, then)
+                and _are_same(now.values(), then.values())
+            )
+    for row in (list, tuple, deque):
+        if isinstance(then, row):
+            return isinstance(now, row) and len(now) == len(then) and _are_same(now, then)
+    if isinstance(then, float) and isinstance(now, float):
+        return type(now) is type(then) and float.hex(now) == float.hex(then)  # zeros have signs
+    if isinstance(then, array):
+        return isinstance(now, array) and now.typecode == then.typecode and now.tobytes() == then.tobytes()
     return type(now) is type(then) and isinstance(then, _COMPARED) and now == then
 
 
-_COMPARED = (*_PLAIN, set, frozenset, types.MethodType)
+def _are_same(now: Iterable[object], then: Iterable[object]) -> bool:
+    """Whether as many things are the same, one by one; most are one object."""
+    return all(map(is_, now, then)) or all(map(_is_same, now, then))
+
+
+_COMPARED = (*_PLAIN, set, frozenset, bytearray, MethodType)
 
 
 def _is_equal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
     """Whether two arrays hold the same bytes in the same form."""
     same = one.shape == other.shape and one.dtype == other.dtype
     return same and one.tobytes() == other.tobytes()
-
-
-class Cells(Mapping[str, object]):
-    """A closure cell as a namespace of one entry."""
-
-    def __init__(self, cell: types.CellType) -> None:
-        self._cell = cell
-
-    def __getitem__(self, key: str) -> object:
-        try:
-            return self._cell.cell_contents
-        except ValueError:
-            raise KeyError(key) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 1
-
-
-class Slots(Mapping[str, object]):
-    """The attributes of an object that has no ``__dict__``."""
-
-    def __init__(self, of: object) -> None:
-        self._of = of
-
-    def __getitem__(self, key: str) -> object:
-        try:
-            return getattr(self._of, key)
-        except AttributeError:
-            raise KeyError(key) from None
-
-    def __iter__(self) -> Iterator[str]:
-        kinds = type(self._of).__mro__
-        named = (vars(kind).get("__slots__", ()) for kind in kinds)
-        return iter([name for names in named for name in ((names,) if isinstance(names, str) else names)])
-
-    def __len__(self) -> int:
-        return len(list(self))

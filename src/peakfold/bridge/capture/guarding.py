@@ -39,12 +39,15 @@ def guards_of(
     model, batch, code = trace.module.module, trace.batch, trace.code
     truths = truths_of(trace.tape.book.comparisons.values())
     reader = Reader(code, model)
-    found = (*reader.everything(function), *variable_entries(code.variables))
+    others = tuple(leaf for leaf in batch.leaves if not isinstance(leaf, torch.Tensor))
+    found = (*reader.everything(function, optimizer, others), *variable_entries(code.variables))
     roots = (model, *reader.others)
     entries = tuple(_distinct(found))
     copied = tuple(entry for entry in entries if not _is_one_object(entry))
     plain = tuple(entry for entry in entries if _is_one_object(entry))
     tables = hook_tables(roots)
+    modules = tuple(module for root in roots for module in root.modules())
+    buffers = list(_rows(roots, "_buffers"))
     graded = (
         () if optimizer is None else tuple(p for group in optimizer.param_groups for p in group["params"])
     )
@@ -53,19 +56,28 @@ def guards_of(
         batch.tree,
         trace.ambient,
         model,
+        modules,
+        tuple(map(type, modules)),
+        tuple((table, tuple(table)) for module in modules for table in _held(module)),
         Same.of(_rows(roots, "_modules")),
         Same.of(_rows(roots, "_parameters")),
+        Same.of(row for row in buffers if row[0][row[1]] is None),
         Geometries.of([row for row in _tensors(roots) if row[0][row[1]] is not None]),
         plain,
         Same.of((entry.table, entry.key, entry.label) for entry in plain),
         copied,
         code.stored,
         tuple(table for table in tables if not table),
-        tuple((table, tuple(table)) for table in tables if table),
+        tuple((table, tuple(table.items())) for table in tables if table),
         None if optimizer is None else _optimizer(optimizer, truths, missing, model),
         graded,
         tuple(parameter.grad is not None for parameter in graded),
     )
+
+
+def _held(module: torch.nn.Module) -> tuple[Mapping[str, object], ...]:
+    """Return the tables of what a module consists of."""
+    return module._modules, module._parameters, module._buffers
 
 
 def _is_one_object(entry: Entry) -> bool:

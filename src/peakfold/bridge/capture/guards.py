@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from operator import attrgetter, call, eq, is_, methodcaller
 
 import torch
@@ -12,7 +13,7 @@ from torch.nn.modules import module as torch_module
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import FlatBatch, arguments
-from peakfold.bridge.capture.entries import Entry
+from peakfold.bridge.capture.entries import MISSING, Entry, copied
 from peakfold.bridge.capture.optimizer_guards import OptimizerGuard
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -65,7 +66,7 @@ class Leaf:
         """Return the guard of a leaf."""
         if isinstance(leaf, torch.Tensor):
             return Leaf(name, _geometry(leaf), None)
-        return Leaf(name, None, leaf)
+        return Leaf(name, None, copied(leaf))
 
     def broken(self, leaf: object) -> str | None:
         """Return what differs, or None."""
@@ -112,7 +113,7 @@ class Same:
         labels: what to call each.
     """
 
-    gets: tuple[Callable[[str], object], ...]
+    gets: tuple[Callable[..., object], ...]
     keys: tuple[str, ...]
     values: tuple[object, ...]
     labels: tuple[str, ...]
@@ -124,20 +125,22 @@ class Same:
         return Same(
             tuple(table.get for table, _, _ in found),
             tuple(key for _, key, _ in found),
-            tuple(table.get(key) for table, key, _ in found),
+            tuple(table.get(key, MISSING) for table, key, _ in found),
             tuple(label for _, _, label in found),
         )
 
     def hold(self) -> bool:
         """Whether all hold."""
-        return all(map(is_, map(call, self.gets, self.keys), self.values))
+        return all(map(is_, map(call, self.gets, self.keys, repeat(MISSING)), self.values))
 
     def broken(self, before: str, after: str) -> str | None:
         """Return the label of the first that does not hold, in words, or None."""
         if self.hold():
             return None
         rows = zip(self.gets, self.keys, self.values, self.labels, strict=True)
-        return next(f"{before}{label}{after}" for get, key, value, label in rows if get(key) is not value)
+        return next(
+            f"{before}{label}{after}" for get, key, value, label in rows if get(key, MISSING) is not value
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +211,13 @@ _SHAPE, _DTYPE, _NEEDS, _DEVICE = map(attrgetter, ("shape", "dtype", "requires_g
 _STRIDE = methodcaller("stride")
 
 
-def _tensor_hooks(tensor: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the keys of a tensor's hooks on its gradient."""
+def _tensor_hooks(tensor: object) -> tuple[object, ...]:
+    """Return a tensor's hooks on its gradient."""
     assert isinstance(tensor, torch.Tensor)
-    after = getattr(tensor, "_post_accumulate_grad_hooks", None)
-    return tuple(tensor._backward_hooks or ()), tuple(after or ())
+    before, after = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
+    if not before and not after:
+        return ()
+    return (*(before or {}).items(), None, *(after or {}).items())
 
 
 def _storages(tensors: Sequence[torch.Tensor | None]) -> int:
@@ -229,15 +234,19 @@ class Guards:
         tree: of the batch's ``(args, kwargs)``.
         ambient: modes of torch.
         root: the model.
+        modules: the model's, and those that its code reads beside it.
+        classes: of which each of them is.
+        held: (table of submodules, parameters or buffers, its keys).
         children: every submodule.
         parameters: every parameter.
+        absent: every buffer that is None.
         geometries: shape, dtype and requires_grad of parameters and buffers.
         plain: Python values that the model's code reads, numbers and texts.
         entries: the same, for a fast look.
         copied: Python values that the model's code reads, lists, dicts and sets.
         set_by_code: attributes that the model's code sets: another run may leave something else in them.
         unhooked: tables of hooks that are empty.
-        hooks: (table of hooks, its keys) of those that are not.
+        hooks: (table of hooks, what is in it) of those that are not.
         optimizer: None for gradients alone and for inference.
         graded: parameters whose ``.grad`` the optimizer's ``zero_grad`` clears; empty without one.
         gradients: whether each of them has one.
@@ -247,15 +256,19 @@ class Guards:
     tree: pytree.TreeSpec
     ambient: Ambient
     root: torch.nn.Module
+    modules: tuple[torch.nn.Module, ...]
+    classes: tuple[type, ...]
+    held: tuple[tuple[Mapping[str, object], tuple[str, ...]], ...]
     children: Same
     parameters: Same
+    absent: Same
     geometries: Geometries
     plain: tuple[Entry, ...]
     entries: Same
     copied: tuple[Entry, ...]
     set_by_code: frozenset[str]
     unhooked: tuple[Mapping[int, object], ...]
-    hooks: tuple[tuple[Mapping[int, object], tuple[int, ...]], ...]
+    hooks: tuple[tuple[Mapping[int, object], tuple[tuple[int, object], ...]], ...]
     optimizer: OptimizerGuard | None
     graded: tuple[torch.Tensor, ...]
     gradients: tuple[bool, ...]
@@ -294,12 +307,21 @@ class Guards:
     def _modules(self, model: torch.nn.Module) -> str | None:
         if model is not self.root:
             return "the model is another object"
-        if any(map(len, self.unhooked)) or any(tuple(table) != keys for table, keys in self.hooks):
+        if any(map(len, self.unhooked)) or any(tuple(table.items()) != held for table, held in self.hooks):
             return "a hook of a module was added or removed"
-        return self.children.broken("the submodule ", " was replaced")
+        if not all(map(is_, map(type, self.modules), self.classes)):
+            return "a module is of another class"
+        reason = self.children.broken("the submodule ", " was replaced")
+        if reason is None and any(tuple(table) != keys for table, keys in self.held):
+            return "a submodule, parameter or buffer was added or removed, or their order changed"
+        return reason
 
     def _tensors(self) -> str | None:
-        return self.parameters.broken("the parameter ", " was replaced") or self.geometries.broken()
+        return (
+            self.parameters.broken("the parameter ", " was replaced")
+            or self.absent.broken("the buffer ", " was set")
+            or self.geometries.broken()
+        )
 
     def _entries(self) -> str | None:
         if not self.entries.hold():

@@ -8,10 +8,11 @@ from functools import partial
 
 import torch
 
-from peakfold.bridge.capture.entries import MISSING, Cells, is_scalar
+from peakfold.bridge.capture.bytecode import globals_of, stores_of
+from peakfold.bridge.capture.entries import MISSING, is_scalar
+from peakfold.bridge.capture.namespaces import Cells
 from peakfold.bridge.capture.places import is_model_code
 from peakfold.bridge.capture.python_values import DEEPEST, MOST, Kept
-from peakfold.bridge.capture.ran import globals_of, globals_set
 from peakfold.bridge.capture.reads import is_standard, is_torch, is_volatile
 
 _MOST_FUNCTIONS = 256
@@ -223,7 +224,7 @@ class _Walk:
             return
         self._functions += 1
         read = frozenset(name for name in globals_of(code) if name in table)
-        data = frozenset(name for name in read if _is_data(name, table[name])) | globals_set(code)
+        data = frozenset(name for name in read if _is_data(name, table[name])) | stores_of(code).globals
         yield Namespace(table, f"{table.get('__name__', '')}.", data, is_global=True)
         for name in sorted(read - data):
             yield from self._value(table[name], f"{name}.", DEEPEST)

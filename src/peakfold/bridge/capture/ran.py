@@ -1,15 +1,15 @@
 """The model's code that runs while a program is captured, and the names in it."""
 
 import cProfile
-import dis
 import gc
 import sys
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 
+from peakfold.bridge.capture.asked import names_asked
+from peakfold.bridge.capture.bytecode import stores_of, texts_of
 from peakfold.bridge.capture.places import is_model_code
 
 
@@ -20,10 +20,12 @@ class ExecutedCode:
     Attributes:
         ran: globals by code.
         variables: names of the environment variables that were read.
+        asked: names of attributes that it asked for by ``getattr`` and ``hasattr``.
     """
 
     ran: dict[types.CodeType, Mapping[str, object]] = field(default_factory=dict)
     variables: dict[str, None] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -42,7 +44,8 @@ class ExecutedCode:
         gc.disable()
         sys.setprofile(note)
         try:
-            yield
+            with names_asked(self.asked):
+                yield
         finally:
             _set_profiler(before)
             if collecting:
@@ -51,39 +54,13 @@ class ExecutedCode:
     @property
     def names(self) -> frozenset[str]:
         """Every global and attribute name in the code, those that ``getattr`` is given included."""
-        texts = (text for code in self.ran for text in code.co_consts if isinstance(text, str))
         read = frozenset(name for code in self.ran for name in code.co_names)
-        return read.union(text for text in texts if text.isidentifier())
+        return read.union(self.asked, *map(texts_of, self.ran))
 
     @property
     def stored(self) -> frozenset[str]:
         """Every attribute and outer variable that the code itself sets."""
-        return frozenset().union(*(_used(code, _STORES) for code in self.ran))
-
-
-def globals_of(code: types.CodeType) -> frozenset[str]:
-    """Return the names of the globals that code reads.
-
-    Example:
-        >>> sorted(globals_of((lambda: len(dis.cmp_op)).__code__))
-        ['dis', 'len']
-    """
-    return _used(code, _LOADS)
-
-
-def globals_set(code: types.CodeType) -> frozenset[str]:
-    """Return the names of the globals that code sets."""
-    return _used(code, _GLOBAL_STORES)
-
-
-@cache
-def _used(code: types.CodeType, operations: frozenset[str]) -> frozenset[str]:
-    return frozenset(found.argval for found in dis.get_instructions(code) if found.opname in operations)
-
-
-_LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))
-_GLOBAL_STORES = frozenset(("STORE_GLOBAL",))
-_STORES = frozenset(("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"))
+        return frozenset().union(*(stores_of(code).all for code in self.ran))
 
 
 def _set_profiler(profiler: object) -> None:

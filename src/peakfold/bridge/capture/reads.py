@@ -1,17 +1,39 @@
 """What Python the model's code reads: globals, closures and attributes that decide what it computes."""
 
+import builtins
+import random
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, partial
+from threading import local
 
+import numpy as np
 import torch
 
-from peakfold.bridge.capture.entries import MISSING, MOST, Cells, Entry, Slots
-from peakfold.bridge.capture.ran import ExecutedCode, globals_of
+from peakfold.bridge.capture.absences import absences_read
+from peakfold.bridge.capture.bytecode import globals_of, imports_of, owner_of, stores_of
+from peakfold.bridge.capture.entries import MISSING, Entry
+from peakfold.bridge.capture.insides import (
+    WITH_PARTS,
+    WRAPPERS,
+    defaults_of,
+    hooks_of,
+    names_in,
+    parts_of,
+    properties_of,
+    slots_of,
+    wrapped,
+)
+from peakfold.bridge.capture.namespaces import Attributes, Cells, OwnStep, Variable
+from peakfold.bridge.capture.places import is_model_code
+from peakfold.bridge.capture.ran import ExecutedCode
+from peakfold.errors import CaptureError
 
-_DEPTH = 4
+_DEPTH = 8
 """How many attributes of attributes, or items, are followed."""
 
 
@@ -35,44 +57,107 @@ class Reader:
     _of_classes: set[tuple[int, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._names, self._stored = self.code.names, self.code.stored
+        self._names = self.code.names
+        self._sets = [(owner_of(ran), stores_of(ran)) for ran in self.code.ran]
+        self._set_anywhere = frozenset().union(*(stores.attributes for _, stores in self._sets))
+        self._set_globals = frozenset().union(*(stores.globals for _, stores in self._sets))
+        self._set_cells = frozenset().union(*(stores.cells for _, stores in self._sets))
         self._seen.update((id(module), module) for module in self.model.modules())
 
-    def everything(self, function: Callable[..., object]) -> Iterator[Entry]:
-        """Yield all that was read by a function that was called with the model."""
+    def everything(
+        self,
+        function: Callable[..., object],
+        optimizer: torch.optim.Optimizer | None,
+        given: Sequence[object],
+    ) -> Iterator[Entry]:
+        """Yield all that was read.
+
+        Args:
+            function: it was called with the model.
+            optimizer: whose step was run, or None.
+            given: objects in the batch.
+
+        Raises:
+            CaptureError: of what was read, the value is another each time.
+        """
         yield from self._modules(self.model, "")
         yield from absences_read(self.model, self.code)
         for ran, table in self.code.ran.items():
-            where = str(table.get("__name__", ""))
-            for name in sorted(name for name in globals_of(ran) if name in table and not _is_dunder(name)):
-                yield from self._held(table, name, f"the global {where}.{name}", f"{where}.{name}")
+            yield from self._globals(ran, table)
         yield from self._inside(function, f"{type(function).__name__} in a closure", _DEPTH)
+        for thing in given:
+            yield from self._inside(thing, f"{type(thing).__name__} in the batch", _DEPTH)
+        if optimizer is not None:
+            yield from self._optimizer(optimizer)
         for module in self.others:
             yield from self._modules(module, f"{type(module).__name__}.")
             for part in module.modules():
                 yield from (Entry.of(part._buffers, key, key) for key in part._buffers)
 
+    def _globals(self, ran: types.CodeType, table: Mapping[str, object]) -> Iterator[Entry]:
+        where = str(table.get("__name__", ""))
+        for name in sorted(name for name in globals_of(ran) if not is_dunder(name)):
+            label = f"{where}.{name}"
+            if name in table:
+                yield from self._held(table, name, f"the global {label}", label, self._set_globals)
+            elif name in vars(builtins):
+                yield Entry(table, name, MISSING, f"the global {label}")
+                yield Entry.of(vars(builtins), name, f"the builtin {name}")
+        for module, taken in imports_of(ran, table):
+            for name in taken:
+                label = f"{module.__name__}.{name}"
+                yield from self._held(vars(module), name, label, label, self._set_globals)
+            yield from self._inside(module, module.__name__, _DEPTH)
+
+    def _optimizer(self, optimizer: torch.optim.Optimizer) -> Iterator[Entry]:
+        kind = type(optimizer)
+        yield Entry(OwnStep(optimizer), "step", MISSING, f"step of the {kind.__name__}")
+        for base in kind.__mro__:
+            yield Entry.of(vars(base), "step", f"{base.__qualname__}.step")
+        if is_torch(kind):
+            return
+        for name in sorted(self._names & optimizer.__dict__.keys() - _OF_OPTIMIZERS):
+            label = f"{kind.__name__}.{name}"
+            yield from self._held(optimizer.__dict__, name, label, label, self._set_of(kind))
+        yield from self._class(kind, f"{kind.__name__}.", None, _DEPTH)
+
     def _modules(self, root: torch.nn.Module, prefix: str) -> Iterator[Entry]:
         for path, module in root.named_modules():
             before = f"{prefix}{path}." if path else prefix
             table: Mapping[str, object] = module.__dict__
-            names = self._names | _names_of(type(module))  # type: ignore[arg-type]
+            kind = type(module)
+            names = self._names | _names_of(kind)  # type: ignore[arg-type]
             for key in sorted(names & table.keys() - _TABLES):
-                yield from self._held(table, key, f"{before}{key}", f"{before}{key}")
-            yield from self._class(type(module), before, table, _DEPTH)
+                yield from self._held(table, key, f"{before}{key}", f"{before}{key}", self._set_of(kind))
+            yield from self._class(kind, before, table, _DEPTH)
             if "forward" not in table:
                 yield Entry(table, "forward", MISSING, f"{before}forward")
+            for hook in hooks_of(module):
+                yield from self._inside(hook, f"a hook of {path or 'the model'}", _DEPTH)
+
+    def _set_of(self, kind: type) -> frozenset[str]:
+        """Return the attributes that code sets of what is of a class."""
+        owners = {base.__qualname__ for base in kind.__mro__}
+        return self._set_anywhere.union(*(stores.own for owner, stores in self._sets if owner in owners))
 
     def _held(
-        self, table: Mapping[str, object], key: str, label: str, inner: str, depth: int = _DEPTH
+        self,
+        table: Mapping[str, object],
+        key: str,
+        label: str,
+        inner: str,
+        stored: frozenset[str],
+        depth: int = _DEPTH,
     ) -> Iterator[Entry]:
         value = table.get(key, MISSING)
         if value is MISSING or is_volatile(value):
             return
+        _check_repeats(value, label)
         found = Entry.of(table, key, label)
-        if found.is_plain or key not in self._stored:
+        plain = found.is_plain and not isinstance(getattr(value, "__dict__", None), dict)
+        if found.is_plain or key not in stored:
             yield found
-        if not found.is_plain:
+        if not plain:
             yield from self._inside(value, inner, depth - 1)
 
     def _inside(self, value: object, label: str, depth: int) -> Iterator[Entry]:
@@ -82,76 +167,154 @@ class Reader:
         if isinstance(value, torch.nn.Module):
             self.others.append(value)
         elif isinstance(value, types.FunctionType):
-            yield from self._function(value) if value.__code__ in self.code.ran else ()
-        elif isinstance(value, dict | list | tuple | partial | types.MethodType):
-            for part in _parts(value):
-                yield from self._inside(part, f"an item of {label}", depth - 1)
+            yield from self._function(value)
+        elif isinstance(value, WRAPPERS):
+            yield from self._inside(wrapped(value), label, depth)
+        elif isinstance(value, ContextVar):
+            yield from self._held(Variable(value), "value", f"{label}.value", label, frozenset(), depth)
+        elif isinstance(value, types.ModuleType) and is_torch(value):
+            yield from self._of_torch(value, label)
+        elif isinstance(value, WITH_PARTS):
+            yield from self._items(value, label, depth)
         elif not is_torch(value) and not is_standard(value):
             yield from self._object(value, label, depth)
 
+    def _items(self, value: object, label: str, depth: int) -> Iterator[Entry]:
+        if isinstance(value, partial):
+            yield Entry.of(Attributes(value), "keywords", f"the keywords of {label}")
+        for part in parts_of(value):
+            yield from self._inside(part, f"an item of {label}", depth - 1)
+        if isinstance(getattr(value, "__dict__", None), dict):
+            yield from self._object(value, label, depth)
+
     def _function(self, function: types.FunctionType) -> Iterator[Entry]:
-        name = function.__qualname__
-        for key, value in _defaults(function):
+        name, code = function.__qualname__, function.__code__
+        if not is_model_code(code):
+            for cell in function.__closure__ or ():
+                yield from self._inside(Cells(cell).get(""), f"what {name} closes over", _DEPTH)
+            return
+        if code not in self.code.ran:
+            return
+        held = Attributes(function)
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+            yield Entry.of(held, part, f"{part} of {name}")
+        for key, value in defaults_of(function):
             if isinstance(value, dict | list | set):
                 yield Entry.of({key: value}, key, f"{key}, a default of {name}")
             yield from self._inside(value, f"{key}, a default of {name}", _DEPTH)
-        for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            held = Cells(cell)
-            inner = f"{type(held.get(key)).__name__} in a closure"
-            if not _is_dunder(key):
-                yield from self._held(held, key, f"{key}, which {name} closes over", inner)
+        for key in sorted(self._names & function.__dict__.keys()):
+            if not is_dunder(key):
+                yield from self._held(
+                    function.__dict__, key, f"{name}.{key}", f"{name}.{key}", self._set_anywhere
+                )
+        for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            cells = Cells(cell)
+            inner = f"{type(cells.get(key)).__name__} in a closure"
+            if not is_dunder(key):
+                yield from self._held(cells, key, f"{key}, which {name} closes over", inner, self._set_cells)
+
+    def _of_torch(self, module: types.ModuleType, label: str) -> Iterator[Entry]:
+        """Yield what is read of a module of torch: its functions may be replaced."""
+        for name in sorted(self._names & vars(module).keys()):
+            value = vars(module)[name]
+            if is_dunder(name) or not (callable(value) or isinstance(value, types.ModuleType)):
+                continue
+            yield Entry(vars(module), name, value, f"{label}.{name}")
+            if isinstance(value, types.ModuleType):
+                yield from self._inside(value, f"{label}.{name}", _DEPTH)
+        for name in sorted(self._names & properties_of(type(module))):  # type: ignore[arg-type]
+            held = Attributes(module)
+            if isinstance(held.get(name), bool | int | float | str):
+                yield Entry.of(held, name, f"{label}.{name}")
 
     def _object(self, value: object, label: str, depth: int) -> Iterator[Entry]:
         kind = value if isinstance(value, type) else type(value)
         table: Mapping[str, object] | None = getattr(value, "__dict__", None)
-        if not isinstance(table, Mapping):
-            table = Slots(value)
+        if isinstance(value, type) or not isinstance(table, dict):
+            table = None
+        names = self._names | names_in(value)
+        stored = self._set_of(kind)
+        for name in sorted(names & (table or {}).keys()):
+            if table is not None and not is_dunder(name):
+                where = Attributes(value) if isinstance(value, local) else table
+                yield from self._held(where, name, f"{label}.{name}", f"{label}.{name}", stored, depth)
+        if isinstance(value, types.ModuleType):
+            return
         if not isinstance(value, type):
-            for name in sorted(self._names.intersection(table)):
-                if not _is_dunder(name):
-                    yield from self._held(table, name, f"{label}.{name}", f"{label}.{name}", depth)
-        if not isinstance(value, types.ModuleType):
-            yield from self._class(kind, f"{label}.", None if isinstance(value, type) else table, depth)
+            yield Entry(Attributes(value), "__class__", kind, f"the class of {label}")
+            for name in sorted(names & slots_of(kind)):
+                yield from self._held(
+                    Attributes(value), name, f"{label}.{name}", f"{label}.{name}", stored, depth
+                )
+        elif type(kind) is not type:
+            yield from self._class(type(kind), f"{label}.", None, depth)
+        yield from self._class(kind, f"{label}.", table, depth)
 
     def _class(
         self, kind: type, prefix: str, table: Mapping[str, object] | None, depth: int
     ) -> Iterator[Entry]:
         """Yield what is read of a class, and of an object that might get an attribute of its own instead."""
+        stored = self._set_of(kind)
         for base in kind.__mro__:
+            held = vars(base)
+            if is_torch(base):
+                yield from self._class_of_torch(base)
             if is_torch(base) or is_standard(base):
                 continue
-            held = vars(base)
-            for name in sorted((self._names | _CALLED) & held.keys()):
-                if _is_dunder(name) and name not in _CALLED:
+            for name in sorted(held.keys()):
+                is_called = name in _CALLED or self._has_run(held[name])
+                if not is_called and (name not in self._names or is_dunder(name)):
                     continue
                 if (id(base), name) not in self._of_classes:
                     self._of_classes.add((id(base), name))
                     label = f"{base.__qualname__}.{name}"
-                    yield from self._held(held, name, label, label, depth)
-                if (
-                    table is not None
-                    and not isinstance(table, Slots)
-                    and not {name} & (table.keys() | self._stored)
-                ):
+                    yield from self._held(held, name, label, label, stored, depth)
+                if table is not None and name not in table and name not in stored:
                     yield Entry(table, name, MISSING, f"{prefix}{name}")
 
+    def _has_run(self, value: object) -> bool:
+        return isinstance(value, types.FunctionType) and value.__code__ in self.code.ran
 
-_CALLED = frozenset(("forward", "__call__"))
+    def _class_of_torch(self, kind: type) -> Iterator[Entry]:
+        """Yield the methods of one of torch's modules, and what of torch they call."""
+        if not issubclass(kind, torch.nn.Module) or kind is torch.nn.Module:
+            return
+        for name, method in sorted(vars(kind).items()):
+            if not isinstance(method, types.FunctionType) or is_dunder(name) or name in _NOT_RUN:
+                continue
+            if (id(kind), name) in self._of_classes:
+                continue
+            self._of_classes.add((id(kind), name))
+            yield Entry.of(vars(kind), name, f"{kind.__qualname__}.{name}")
+            functions = vars(torch.nn.functional)
+            for called in sorted(functions.keys() & method.__code__.co_names):
+                if callable(functions[called]):
+                    yield Entry(functions, called, functions[called], f"torch.nn.functional.{called}")
 
 
-def _parts(value: object) -> list[object]:
-    """Return what a container or a bound function holds; nothing of a large one."""
-    if isinstance(value, partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, types.MethodType):
-        return [value.__func__, value.__self__]
-    assert isinstance(value, dict | list | tuple)
-    if len(value) > MOST:
-        return []
-    return list(value.values() if isinstance(value, dict) else value)
+_CALLED = frozenset(("forward", "__call__", "backward", "setup_context"))
+_OF_OPTIMIZERS = frozenset(
+    ("param_groups", "state", "defaults", "step", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+)
 
 
-def _is_dunder(name: str) -> bool:
+def _check_repeats(value: object, label: str) -> None:
+    """Refuse what gives another value each time it is asked: a captured step asks it once."""
+    is_own = _root_of(type(value)) in sys.stdlib_module_names or is_torch(type(value))
+    is_iterator = is_own and hasattr(type(value), "__next__")
+    if not is_iterator and not isinstance(value, random.Random | np.random.Generator | np.random.RandomState):
+        return
+    raise CaptureError(
+        stage="capture",
+        what=f"the code reads {label}, which gives another value each time",
+        expected="values that are the same in each step, and random numbers of torch",
+        got=f"a {type(value).__name__}",
+        hint="take the value outside of the model, and pass it in the batch",
+    )
+
+
+def is_dunder(name: str) -> bool:
+    """Whether Python itself gives a name its meaning."""
     return name.startswith("__")
 
 
@@ -167,7 +330,8 @@ def is_standard(value: object) -> bool:
 
 def is_volatile(value: object) -> bool:
     """Whether an object changes with what runs around the program: loggers, locks, streams."""
-    return _root_of(type(value)) in _VOLATILE
+    kind = type(value)
+    return _root_of(kind) in _VOLATILE and not isinstance(value, weakref.ref | ContextVar | local)
 
 
 _VOLATILE = frozenset(
@@ -178,44 +342,6 @@ _VOLATILE = frozenset(
 def is_torch(value: object) -> bool:
     """Whether a module or class, or an object's class, is torch's own."""
     return _root_of(value) == "torch"
-
-
-def _defaults(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    code, values = function.__code__, function.__defaults__ or ()
-    names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
-    yield from zip(names, values, strict=True)
-    yield from (function.__kwdefaults__ or {}).items()
-
-
-def absences_read(model: torch.nn.Module, code: ExecutedCode) -> Iterator[Entry]:
-    """Yield attributes that modules do not have and whose own code asks for by ``hasattr`` or ``getattr``."""
-    asking = {ran: _asked_for(ran) for ran in code.ran if _ASKING & frozenset(ran.co_names)}
-    if not asking:
-        return
-    methods = frozenset(found for module in model.modules() for found in _methods(module))
-    everywhere = frozenset().union(*(texts for ran, texts in asking.items() if ran not in methods))
-    for path, module in model.named_modules():
-        own = (asking[found] for found in _methods(module) if found in asking)
-        for name in sorted(frozenset().union(*own, everywhere if module is model else ())):
-            if not hasattr(module, name):
-                yield Entry(module.__dict__, name, MISSING, f"{path}.{name}" if path else name)
-
-
-_ASKING = frozenset(("hasattr", "getattr"))
-
-
-def _asked_for(code: types.CodeType) -> frozenset[str]:
-    return frozenset(text for text in code.co_consts if isinstance(text, str) and text.isidentifier())
-
-
-def _methods(module: torch.nn.Module) -> frozenset[types.CodeType]:
-    return _methods_of(type(module))  # type: ignore[arg-type]
-
-
-@cache
-def _methods_of(kind: type) -> frozenset[types.CodeType]:
-    held = (value for base in kind.__mro__ for value in vars(base).values())
-    return frozenset(value.__code__ for value in held if isinstance(value, types.FunctionType))
 
 
 @cache

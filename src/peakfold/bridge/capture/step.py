@@ -69,11 +69,13 @@ def capture_step(
         trace.tape.places.phase = "backward"
         updated = None if optimizer is None else updated_names(optimizer, trace.module)
         scaled = loss if scaling is None else scaling.scale(loss)
-        gradients, of_batch = backward(trace, scaled, updated)
+        with trace.code.watching():
+            gradients, of_batch = backward(trace, scaled, updated)
         trace.tape.places.phase = "update"
         if scaling is not None:
             scaling.unscale(g for name, g in gradients.items() if updated is None or name in updated)
-        _set_gradients(trace, gradients)
+        with trace.code.watching():
+            _set_gradients(trace, gradients)
         if clip_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip_grad_norm)
         end = _End(trace, None if optimizer is None else _update(trace, optimizer), scaling, updated)
@@ -156,7 +158,8 @@ def _update(trace: Trace, optimizer: torch.optim.Optimizer) -> Shadow:
     given: list[tuple[Source, torch.Tensor]] = [*made.states.items(), *made.rates.items()]
     for source, fake in given:
         trace.bind(trace.tape.value(fake).node, source)
-    made.step(trace.tape, trace.module.fake)
+    with trace.code.watching():
+        made.step(trace.tape, trace.module.fake)
     return made
 
 

@@ -15,6 +15,7 @@ from peakfold.bridge.capture.branches import control_flow
 from peakfold.bridge.capture.checkpoints import checkpoints_once
 from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
 from peakfold.bridge.capture.guards import Ambient
+from peakfold.bridge.capture.insides import holds_tensors
 from peakfold.bridge.capture.kept import check_functions_keep_nothing, check_modules_keep_nothing
 from peakfold.bridge.capture.keyed import new_key
 from peakfold.bridge.capture.places import Places
@@ -192,7 +193,7 @@ class Trace:
 
 
 def _check_leaves(batch: batches.FlatBatch) -> None:
-    """Refuse arrays of another library: their numbers would be constants of the program."""
+    """Refuse arrays of another library, and tensors in objects: they would be constants of the program."""
     for name, leaf in zip(batch.names, batch.leaves, strict=True):
         if (
             not isinstance(leaf, torch.Tensor)
@@ -206,6 +207,15 @@ def _check_leaves(batch: batches.FlatBatch) -> None:
                 expected="tensors, and Python's own numbers and objects",
                 got=f"{type(leaf).__module__}.{type(leaf).__name__}",
                 hint="pass torch.from_numpy(array)",
+            )
+        if holds_tensors(leaf):
+            raise CaptureError(
+                stage="capture",
+                what="the batch holds an object with tensors in it",
+                where=name,
+                expected="tensors in tuples, lists and dicts",
+                got=f"a {type(leaf).__qualname__}",
+                hint="pass dict(object) or vars(object), or register its class with torch.utils._pytree",
             )
 
 

@@ -18,6 +18,7 @@ from peakfold.bridge.capture.fakes import FakeModule, fake_of
 from peakfold.bridge.capture.filled import NumbersIntoTensors
 from peakfold.bridge.capture.first_state import Fills, missing_state
 from peakfold.bridge.capture.host import extremes_recorded
+from peakfold.bridge.capture.namespaces import OwnStep
 from peakfold.bridge.capture.optimizer_guards import OF_SCHEDULERS
 from peakfold.bridge.capture.optimizers import (
     Group,
@@ -174,6 +175,8 @@ def _number(
 
 
 def _check_flags(optimizer: torch.optim.Optimizer) -> None:
+    if "step" in OwnStep(optimizer):
+        raise refused(optimizer, "its step() was replaced on this object alone")
     for group in optimizer.param_groups:
         for flag in ("fused", "capturable", "differentiable"):
             if group.get(flag):

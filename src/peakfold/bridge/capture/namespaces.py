@@ -1,0 +1,92 @@
+"""Where code finds what it reads, as mappings: closure cells, attributes, context variables."""
+
+import types
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+
+import torch
+
+
+class Cells(Mapping[str, object]):
+    """A closure cell as a namespace of one entry."""
+
+    def __init__(self, cell: types.CellType) -> None:
+        self._cell = cell
+
+    def __getitem__(self, key: str) -> object:
+        try:
+            return self._cell.cell_contents
+        except ValueError:
+            raise KeyError(key) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Attributes(Mapping[str, object]):
+    """The attributes of an object as it gives them, those that are in no ``__dict__`` included.
+
+    Example:
+        >>> Attributes(3.5)["real"], Attributes(3.5).get("no", "such")
+        (3.5, 'such')
+    """
+
+    def __init__(self, of: object) -> None:
+        self._of = of
+
+    def __getitem__(self, key: str) -> object:
+        try:
+            return getattr(self._of, key)
+        except AttributeError:
+            raise KeyError(key) from None
+
+    def get(self, key: str, default: object = None) -> object:
+        """Return an attribute."""
+        return getattr(self._of, key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return len(dir(self._of))
+
+
+class Variable(Mapping[str, object]):
+    """A context variable as a namespace of one entry."""
+
+    def __init__(self, variable: ContextVar[object]) -> None:
+        self._variable = variable
+
+    def __getitem__(self, key: str) -> object:
+        try:
+            return self._variable.get()
+        except LookupError:
+            raise KeyError(key) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1
+
+
+class OwnStep(Mapping[str, object]):
+    """The ``step`` that an optimizer has in place of its class's; what schedulers put there is none."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._table = optimizer.__dict__
+
+    def __getitem__(self, key: str) -> object:
+        found = self._table[key]
+        if getattr(found, "_wrapped_by_lr_sched", False):
+            raise KeyError(key)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1
