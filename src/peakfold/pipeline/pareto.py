@@ -205,6 +205,7 @@ def _searched(
                 seed=asked.seed,
                 progress=tell,
                 workers=side_by_side(asked.simulated),
+                measured=not asked.simulated,
             )
         found = planner.optimize_front(
             graph,

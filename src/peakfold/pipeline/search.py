@@ -109,7 +109,8 @@ def _search(asked: Request, costs_of: CostsOf, graph: Graph, costs: Costs) -> Ca
         key = plan_cache.key_of(graph, costs, (asked.seed, *moved) if moved else asked.seed)
         kept = Searches(asked.resume, asked.save_search, graph, key)
         workers = side_by_side(asked.simulated)
-        search = partial(joint.optimize, costs_of=costs_of, workers=workers, host=host)
+        measured = not asked.simulated
+        search = partial(joint.optimize, costs_of=costs_of, workers=workers, host=host, measured=measured)
         return partial(search, saved=kept.load(), save=kept.store if asked.save_search else None)
     if host is not None:
         return partial(offload_search.optimize, host_memory=host.memory, lends=host.lends)

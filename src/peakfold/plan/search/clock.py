@@ -1,10 +1,14 @@
 """Where a search's time goes: seconds and counts by stage."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
+
+from peakfold.cost.costs import Costs
+from peakfold.ir.graph import Graph
+from peakfold.plan.schedule.deadline import Now
 
 Stage = Literal[
     "unsplit", "candidates", "footprints", "compile", "moves", "hashing", "sketch", "measure", "plan"
@@ -41,3 +45,38 @@ class Clock:
             yield
         finally:
             self.add(stage, time.perf_counter() - began)
+
+
+@dataclass
+class Watch:
+    """A clock that stands still while operators are measured: that is done once on a machine, and kept.
+
+    Attributes:
+        now: the clock.
+        still: seconds that it stood still.
+
+    Example:
+        >>> at = iter([10.0, 11.0, 14.0, 15.0])
+        >>> watch = Watch(lambda: next(at))
+        >>> watch(), watch.beside(lambda graph: "costs")(None), watch()
+        (10.0, 'costs', 12.0)
+    """
+
+    now: Now = time.monotonic
+    still: float = 0.0
+
+    def __call__(self) -> float:
+        """Return seconds, less those that it stood still."""
+        return self.now() - self.still
+
+    def beside(self, costs_of: Callable[[Graph], Costs]) -> Callable[[Graph], Costs]:
+        """Return the same, meanwhile the clock stands still."""
+
+        def still(graph: Graph) -> Costs:
+            began = self.now()
+            try:
+                return costs_of(graph)
+            finally:
+                self.still += self.now() - began
+
+        return still

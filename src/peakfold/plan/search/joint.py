@@ -25,15 +25,17 @@ from peakfold.plan.schedule.found import Found, Progress, StopReason
 from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.goal import Goal
 from peakfold.plan.schedule.offload_search import Host
-from peakfold.plan.search.clock import Clock
+from peakfold.plan.search.clock import Clock, Watch
 from peakfold.plan.search.footprint import Ground
 from peakfold.plan.search.polish import again
+from peakfold.plan.search.quickest import leading
 from peakfold.plan.search.roots import Roots, tree_of
 from peakfold.plan.search.saved import Saved, Unsplit, Visit
-from peakfold.plan.search.scout import Scout, worth
+from peakfold.plan.search.scout import Scout
 from peakfold.plan.search.sketch import Sketch
 from peakfold.plan.search.starts import wide
 from peakfold.plan.search.states import Archive, State
+from peakfold.plan.search.values import value_of
 from peakfold.plan.search.visits import Visitor, visitor
 
 FIRST = 0.2
@@ -77,6 +79,8 @@ class Joint:
         save: given all that is known, at the end and every few states.
         host: what may wait outside the device; None for nothing. A whole front is searched without.
         now: the clock that seconds are of. Where iterations are counted, it decides nothing.
+        measured: costs come from running operators: the clock stands still meanwhile, and states that may be
+            faster than the step as a whole are looked at first.
     """
 
     graph: Graph
@@ -94,6 +98,7 @@ class Joint:
     save: Callable[[Saved], None] | None = None
     host: Host | None = None
     now: Now = time.monotonic
+    measured: bool = False
     archive: Archive = field(default_factory=Archive)
     refused: list[InfeasibleError] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
@@ -104,6 +109,9 @@ class Joint:
 
     def _begin(self) -> None:
         """Begin; no clock decides where iterations are counted."""
+        if self.measured:
+            watch = Watch(self.now)
+            self.now, self.costs_of = watch, watch.beside(self.costs_of)
         self.began = self.now()
         self.seconds = self.time_budget if self.iterations is None else inf
         self.deadline = Deadline(self.began + self.seconds, self.now)
@@ -222,17 +230,22 @@ class Joint:
         self.deadline = replace(self.deadline, at=self.deadline.at + self.excused)
         solver.effort = replace(effort, deadline=self.deadline)
         self.eager = sum(self.costs_of(self.graph).seconds.values())
-        self.scout = Scout(sketch, self.goal, self.eager, self.top, self.times, self.clock, self.deadline)
         start = State(self.tree.disabled, 0)
+        leads: list[State] = []
+        if self.measured:
+            with self.clock.at("measure"):
+                leads, self.times = leading(sketch, start, self.times, self.deadline)
+        self.scout = Scout(sketch, self.goal, self.eager, self.top, self.times, self.clock, self.deadline)
         self.scout.seen.add(start.code)
+        self.scout.add(leads)
         self.scout.add(wide(self.tree, start))
         self.scout.expand(start)
         with visitor(solver, self.tree, self.goal, self.workers, bool(self.times)) as visit:
-            reason = self._turns(visit)
+            reason = self._turns(visit, leads)
             self._polish(visit)
             return reason
 
-    def _turns(self, visit: Visitor) -> StopReason | None:
+    def _turns(self, visit: Visitor, leads: Sequence[State]) -> StopReason | None:
         same = None if self.saved is None else self.saved.within(self.goal)
         known = {} if same is None else {one.parts: one for one in same.visits}
         polish = POLISH * self.seconds if self.times and self.iterations is None else 0.0
@@ -241,7 +254,7 @@ class Joint:
             if self.deadline.left <= polish:
                 return "time"
             self.scout.look(SKETCHED)
-            batch = self.scout.take(BATCH, self._so_far)
+            batch = self.scout.take(BATCH, self._so_far, leads if not turn else ())
             if not batch:
                 return "converged"
             with self.clock.at("plan"):
@@ -261,26 +274,10 @@ class Joint:
         if came.error is not None:
             self.refused.append(came.error)
         self.archive.add(*came.front)
-        value = self._value(came)
+        value = value_of(came, self.goal, self.times, self.eager, self.top)
         self.scout.learn(state, value)
         if value is not None:
             self.scout.expand(state)
-
-    def _value(self, came: Visit) -> float | None:
-        if came.error is not None:
-            late = 0.0 if self.goal.latency is None else 2 * self.goal.latency
-            return worth(self.goal, came.error.lowest_peak_bytes, late, self.eager, self.top)
-        if not came.figures:
-            return None
-        if self.times:
-            return self._over_times(came.figures)
-        return min(worth(self.goal, *figures, self.eager, self.top) for figures in came.figures)
-
-    def _over_times(self, figures: Sequence[tuple[int, float]]) -> float:
-        """What a front comes to over all times: mean bytes, as a share of those of eager's step."""
-        within = [[peak for peak, taken in figures if taken <= seconds] for seconds in self.times]
-        mean = sum(min(peaks, default=self.top) for peaks in within) / len(within)
-        return min(mean / max(self.top, 1), 1.0) * self.eager
 
     @property
     def _so_far(self) -> tuple[float, ...]:
@@ -331,6 +328,10 @@ class Joint:
         self.progress(Progress(self.looked_at, elapsed, min(share, 1.0), peak, seconds))
 
 
+def _knowing(graph: Graph, costs: Costs, costs_of: CostsOf) -> CostsOf:
+    return lambda one: costs if one.digest == graph.digest else costs_of(one)
+
+
 def _held(graph: Graph) -> int:
     """Bytes that the caller holds during the whole step: no plan needs fewer."""
     return sum(graph.nbytes(value) for value in graph.storages() if value.node in graph.input)
@@ -351,6 +352,7 @@ def optimize(
     saved: Saved | None = None,
     save: Callable[[Saved], None] | None = None,
     host: Host | None = None,
+    measured: bool = False,
 ) -> Found:
     """Find the best plan within the limits, with regions in parts where that pays.
 
@@ -368,17 +370,14 @@ def optimize(
         saved: an earlier search of the same to go on with.
         save: given all that is known when the search ends.
         host: what may wait outside the device; None for nothing.
+        measured: see `Joint`.
 
     Raises:
         InfeasibleError: no plan within the limits was found.
     """
-
-    def known(one: Graph) -> Costs:
-        return costs if one.digest == graph.digest else costs_of(one)
-
     return Joint(
         graph,
-        known,
+        _knowing(graph, costs, costs_of),
         Goal(memory, latency),
         time_budget,
         iterations,
@@ -388,6 +387,7 @@ def optimize(
         saved=saved,
         save=save,
         host=host,
+        measured=measured,
     ).run()
 
 
@@ -402,6 +402,7 @@ def optimize_front(
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
     workers: int = 1,
+    measured: bool = False,
 ) -> tuple[Archive, int]:
     """Find the plans of least bytes at every time, in one search; return them, and how many were looked at.
 
@@ -415,12 +416,10 @@ def optimize_front(
         seed: of the random stream.
         progress: called after each state; a KeyboardInterrupt from it ends the search.
         workers: processes that plan states side by side.
+        measured: see `Joint`.
     """
-
-    def known(one: Graph) -> Costs:
-        return costs if one.digest == graph.digest else costs_of(one)
-
     goal = Goal(None, times[-1])
-    search = Joint(graph, known, goal, time_budget, iterations, seed, progress, tuple(times), workers=workers)
+    known, limits = _knowing(graph, costs, costs_of), (time_budget, iterations, seed)
+    search = Joint(graph, known, goal, *limits, progress, tuple(times), workers=workers, measured=measured)
     archive = search.run_front()
     return archive, search.looked_at

@@ -5,7 +5,7 @@ candidates, so that others are tried next where the sketch promised too much.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from statistics import fmean, median
@@ -128,7 +128,7 @@ class Scout:
         self.clock.add("hashing", time.perf_counter() - between, len(after))
         self.add(after)
 
-    def take(self, count: int, so_far: Hopes = ()) -> list[State]:
+    def take(self, count: int, so_far: Hopes = (), first: Sequence[State] = ()) -> list[State]:
         """Return the most promising states not taken yet, no two of which split the same candidates.
 
         Where seconds of regions were guessed, what those promise that would be taken is looked at again.
@@ -137,7 +137,12 @@ class Scout:
             count: how many.
             so_far: what was found is worth, at each time where a whole front is searched: a state promises
                 what it is better by.
+            first: what is taken before all others.
         """
+        given = [state for state in first if state.code in self._hopes][:count]
+        self._taken.update(state.code for state in given)
+        if given:
+            return given
         found = self._ranked(count, so_far)
         for _ in range(MEASURES):
             guessed = [pair for one in found for pair in self.sketch.unmeasured(one.parts)]

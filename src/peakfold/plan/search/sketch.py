@@ -168,20 +168,27 @@ class Sketch:
         costs = with_loops(body.graph, self.costs_of(body.graph), {})
         return body.parts * sum(costs.seconds.get(node.id, 0.0) for node in body.graph.nodes)
 
-    def _more(self, index: int, count: int) -> float:
-        """Seconds that each part beyond the first adds: as measured for the nearest number of parts."""
-        if self._exact.get((index, count)) == np.inf:
-            return float(np.inf)
+    def _added(self, index: int, count: int) -> float:
+        """Seconds that parts add to a region, fewer than none where they are faster than the whole.
+
+        Of a number of parts that was not measured: by the nearest one that was. What is faster there is as
+        much faster here, what each part adds there it adds here.
+        """
+        if (index, count) in self._exact:
+            return self._exact[index, count] - self._whole(index)
         known = [
             (abs(n - count), n, seconds)
             for (k, n), seconds in self._exact.items()
             if k == index and np.isfinite(seconds)
         ]
-        prints = self.footprints(index)
         if not known:
-            return sum(one.more for one in prints)
+            return (count - 1) * sum(one.more for one in self.footprints(index))
         _, parts, seconds = min(known)
-        return max(seconds - sum(one.seconds for one in prints), 0.0) / (parts - 1)
+        added = seconds - self._whole(index)
+        return added if added < 0 else added / (parts - 1) * (count - 1)
+
+    def _whole(self, index: int) -> float:
+        return sum(one.seconds for one in self.footprints(index))
 
     def _workspace(self, index: int, parts: Parts) -> list[float]:
         inner = self.tree.inside(parts, index)
@@ -214,9 +221,8 @@ class Sketch:
         """Seconds of a region, with those that parts of nested ones add in each of its parts."""
         inner = self.tree.inside(parts, index)
         nested = self.tree.outermost(inner)
-        added = sum((inner[k] - 1) * self._more(k, inner[k]) * parts[index] for k in nested)
-        whole = sum(one.seconds for one in self.footprints(index))
-        return whole + (parts[index] - 1) * self._more(index, parts[index]) + added
+        within = sum(max(self._added(k, inner[k]), 0.0) * parts[index] for k in nested)
+        return self._whole(index) + self._added(index, parts[index]) + within
 
     @cached_property
     def _items(self) -> Items:
