@@ -24,6 +24,7 @@ from peakfold.cli.options import (
     DeviceOf,
     FissionOf,
     FolderOf,
+    FrontRewriteOf,
     HoldsOf,
     HostMemoryOf,
     InferenceOf,
@@ -213,6 +214,7 @@ def pareto(
     inference: InferenceOf = False,
     seed: SeedOf = 0,
     fission: FissionOf = True,
+    rewrite: FrontRewriteOf = False,
     measure: Annotated[bool, typer.Option("--measure", help="Run points of the front too.")] = False,
     arena: ArenaOf = False,
     json: JsonOf = None,
@@ -222,7 +224,7 @@ def pareto(
 
     chosen = _chosen(target, size, optimizer, device, seed, "eager", inference)
     limits = (None, None, time_budget, iterations, seed, "eager", measure)
-    asked = request(*limits, device=device, name=target, offload="none", fission=fission)
+    asked = request(*limits, device=device, name=target, rewrite=rewrite, offload="none", fission=fission)
     run_pareto(chosen, asked, measure, arena, Output(json))
 
 

@@ -76,6 +76,13 @@ RoundingOf = Annotated[
         "--rounding/--no-rounding", help="Also rewrite where that is faster and sums round otherwise."
     ),
 ]
+FrontRewriteOf = Annotated[
+    bool,
+    typer.Option(
+        "--rewrite/--no-rewrite",
+        help="Also choose among rewritten graphs; with --fission among those that round otherwise too.",
+    ),
+]
 KeepConstantsOf = Annotated[
     bool,
     typer.Option(

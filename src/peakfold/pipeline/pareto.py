@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from peakfold.cost.costs import Costs
 from peakfold.errors import UsageError
+from peakfold.graph.wl import hashed
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_plan
@@ -13,6 +14,7 @@ from peakfold.pipeline import prove
 from peakfold.pipeline.arena import laid_out, require_allocator
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
+from peakfold.pipeline.forms import SHARE, Form, forms
 from peakfold.pipeline.pricing import priced
 from peakfold.pipeline.program import ARENA, TORCH, Program, emit_plan
 from peakfold.pipeline.request import Request
@@ -20,7 +22,9 @@ from peakfold.pipeline.searches import side_by_side
 from peakfold.pipeline.task import Task
 from peakfold.plan.fission.derive import Splitter
 from peakfold.plan.schedule import planner
+from peakfold.plan.schedule.found import Point
 from peakfold.plan.search import joint
+from peakfold.plan.search.rewrites import State
 from peakfold.plan.search.states import Archive
 from peakfold.report.progress import Progress, silent
 from peakfold.report.units import bytes_text
@@ -131,19 +135,23 @@ def pareto(
     costs = costs_of(captured.graph)
     plain = emit_plan(captured, Plan(captured.graph.digest), costs, costs_of=costs_of)
     eager = timeline_before(task, captured.graph, costs).peak_bytes
-    archive, states = _searched(captured.graph, costs, costs_of, plain.timeline.seconds, asked, progress)
+    archive, states, tried = _of_forms(captured.graph, costs_of, plain.timeline.seconds, asked, progress)
+    notes.update(dict.fromkeys(_rewritten_notes(tried, archive)))
     points, splitter = [], Splitter()
     for one in archive.front:
-        text = print_plan(one.plan, captured.graph, splitter=splitter)
+        text = print_plan(one.plan, tried[one.plan.graph].graph, splitter=splitter)
         split = tuple(line.strip() for line in text.splitlines() if line.lstrip().startswith("split "))
         ratio = one.seconds / plain.timeline.seconds
         points.append((one, PointOf(one.peak_bytes / eager, ratio, one.peak_bytes, split, text)))
     if measure:
         picked = [points[i] for i in _spread(len(points), MEASURED)]
-        programs = {p.plan: emit_plan(captured, one.plan, costs, costs_of=costs_of) for one, p in picked}
-        if in_arena:
-            programs = {text: laid_out(task, one, None, run=True) for text, one in programs.items()}
-            plain = laid_out(task, plain, None, run=True)
+        programs = {}
+        for one, point in picked:
+            form = tried[one.plan.graph]
+            own = emit_plan(form.bound(captured), one.plan, costs_of(form.graph), costs_of=costs_of)
+            mine = form.of(task)
+            programs[point.plan] = (mine, laid_out(mine, own, None, run=True) if in_arena else own)
+        plain = laid_out(task, plain, None, run=True) if in_arena else plain
         measured, plain_ratio = _measured(task, programs, plain, progress)
         points = [(one, _with(point, measured, plain_ratio)) for one, point in points]
     allocator = (ARENA if in_arena else TORCH) if measure else None
@@ -221,6 +229,40 @@ def _searched(
         return archive, found.states
 
 
+def _of_forms(
+    graph: Graph,
+    costs_of: Callable[[Graph], Costs],
+    seconds: float,
+    asked: Request,
+    progress: Progress,
+) -> tuple[Archive, int, Mapping[str, Form]]:
+    """Search the front of the best form of a graph; return the forms by the digests of their graphs."""
+    if not asked.rewrite:
+        archive, states = _searched(graph, costs_of(graph), costs_of, seconds, asked, progress)
+        return archive, states, {graph.digest: Form(State(hashed(graph)))}
+    looked_at = [0]
+
+    def search(one: Graph, alone: Request) -> Sequence[Point]:
+        found, states = _searched(one, costs_of(one), costs_of, seconds, alone, progress)
+        looked_at[0] += states
+        return found.front
+
+    found = forms(graph, search, asked, [ratio * seconds for ratio in TIMES])
+    left = (
+        asked if asked.iterations is not None else replace(asked, time_budget=(1 - SHARE) * asked.time_budget)
+    )
+    archive, states = _searched(found[0].graph, costs_of(found[0].graph), costs_of, seconds, left, progress)
+    archive.add(*(point for form in found for point in form.points))
+    return archive, states + looked_at[0], {form.graph.digest: form for form in found}
+
+
+def _rewritten_notes(tried: Mapping[str, Form], archive: Archive) -> Iterator[str]:
+    for digest, form in tried.items():
+        count = sum(point.plan.graph == digest for point in archive.front)
+        if count and form.words:
+            yield f"{count} of {len(archive.front)} points are of the graph rewritten: {form.words}"
+
+
 def _spread(count: int, most: int) -> list[int]:
     picked = min(count, most)
     return sorted({round(i * (count - 1) / max(picked - 1, 1)) for i in range(picked)})
@@ -255,7 +297,7 @@ def _errors(points: Sequence[PointOf]) -> Errors | None:
 
 
 def _measured(
-    task: Task, programs: Mapping[str, Program], plain: Program, progress: Progress
+    task: Task, programs: Mapping[str, tuple[Task, Program]], plain: Program, progress: Progress
 ) -> tuple[dict[str, tuple[float, float, bool | None]], float]:
     """Return memory ratio, latency ratio and equality of each program, and the plain one's latency ratio.
 
@@ -265,13 +307,14 @@ def _measured(
     eager = prove.watch(task, None)
     assert eager.measured is not None
     peaks, equal = {}, {}
-    for count, (text, program) in enumerate(programs.items()):
+    for count, (text, (mine, program)) in enumerate(programs.items()):
         progress("verify", count / len(programs), f"point {count + 1} of {len(programs)}")
-        seen = prove.watch(task, program)
+        seen = prove.watch(mine, program)
         assert seen.measured is not None
         peaks[text] = seen.measured.peak_bytes / eager.measured.peak_bytes
-        equal[text] = prove.equal(task, program, eager, seen).ok
-    taken = prove.seconds(task, {**programs, PLAIN: plain})
+        equal[text] = prove.equal(mine, program, eager, seen).ok
+    timed = {text: program for text, (_, program) in programs.items()}
+    taken = prove.seconds(task, {**timed, PLAIN: plain})
     ratios = {text: seconds / taken["eager"] for text, seconds in taken.items()}
     return {text: (peaks[text], ratios[text], equal[text]) for text in programs}, ratios[PLAIN]
 
