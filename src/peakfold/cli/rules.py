@@ -120,9 +120,9 @@ def make_command(
             stage="rules",
             what="the book cannot be written",
             where=str(output),
-            expected="a folder that can be written",
-            got=type(reason).__name__,
-            hint="name a folder that is there, or can be made",
+            expected="a folder that can be written, and room for it",
+            got=_why(reason),
+            hint="name a folder that is there, or can be made, or make room; what was made is gone on from",
         ) from reason
     _say(streams.tables.print, f"the files of the book were written to {output}")
 
@@ -225,9 +225,20 @@ def _read(file: Path | None) -> tuple["Rule", ...]:
         content = file.read_text()
     except (OSError, UnicodeDecodeError) as reason:
         raise UsageError(
-            stage="rules", what="the file cannot be read", where=str(file), got=type(reason).__name__
+            stage="rules",
+            what="the file cannot be read",
+            where=str(file),
+            expected="rules as text, or TASO's rules as JSON",
+            got=_why(reason),
+            hint="docs/rules.md has the format; the book is checked where no file is named",
         ) from reason
     return read_taso(content)[0] if file.suffix == ".json" else read_rules(content)
+
+
+def _why(reason: OSError | UnicodeDecodeError) -> str:
+    if isinstance(reason, UnicodeDecodeError):
+        return f"bytes that are no UTF-8 from byte {reason.start} on"
+    return reason.strerror or type(reason).__name__
 
 
 def _require_sound(found: "Checked") -> None:

@@ -7,7 +7,10 @@ import pytest
 
 from peakfold.cli.failures import guarded
 from peakfold.cli.main import app
+from peakfold.errors import CacheError
 from peakfold.graph.rule import parse_rules
+from peakfold.graph.substitution.checkpoint import Checkpoint
+from peakfold.graph.substitution.generate import Request
 
 
 def test_generate_writes_a_file_that_is_read_back(tmp_path: Path) -> None:
@@ -69,3 +72,39 @@ def test_a_book_that_cannot_be_written_is_a_fault_of_usage(
         said = capsys.readouterr().err
         assert "the book cannot be written" in said
         assert all(word in said for word in ("at: ", "expected: ", "got: ", "next: "))
+
+
+def test_rules_are_generated_into_a_folder_that_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "some.rules"
+    assert guarded(app, ["rules", "generate", "--operators", "neg", "--size", "2", "-o", str(file)]) == 0
+    assert "neg(neg(a)) => a" in file.read_text()
+    assert [one.name for one in file.parent.iterdir()] == ["some.rules"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "got"),
+    [
+        ("none.rules", None, "No such file or directory"),
+        ("bytes.rules", b"peakfold rules 1\n\xff", "bytes that are no UTF-8 from byte 17 on"),
+        ("", None, "Is a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_said_to_be(
+    name: str, content: bytes | None, got: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert guarded(app, ["rules", "check", str(tmp_path / name)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rules: the file cannot be read\n")
+    assert f"got: {got}\n" in said
+    assert all(word in said for word in ("at: ", "expected: ", "next: "))
+
+
+def test_what_a_run_would_go_on_from_names_its_place_where_it_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    kept = Checkpoint(tmp_path / "taken" / "some.rules.part", Request(("neg",), 1))
+    with pytest.raises(CacheError) as caught:
+        kept.save(rules=[])
+    assert "what an interrupted run would go on from cannot be written" in str(caught.value)
+    assert str(tmp_path / "taken" / "some.rules.part") in str(caught.value)

@@ -51,10 +51,26 @@ class Checkpoint:
         )
 
     def save(self, **state: object) -> None:
-        """Keep the state of the run, in one step: an interruption leaves the old one or the new one."""
+        """Keep the state of the run, in one step: an interruption leaves the old one or the new one.
+
+        Raises:
+            CacheError: the file cannot be written.
+        """
         if self.path is None:
             return
-        write_whole({self.path: json.dumps({"request": self._named, "state": state}).encode()})
+        content = json.dumps({"request": self._named, "state": state}).encode()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole({self.path: content})
+        except OSError as reason:
+            raise CacheError(
+                stage="rules",
+                what="what an interrupted run would go on from cannot be written",
+                where=str(self.path),
+                expected="a folder that can be written, and room for it",
+                got=reason.strerror or type(reason).__name__,
+                hint="name another folder or make room; -o - keeps nothing",
+            ) from reason
 
     def drop(self) -> None:
         """Forget the run, which has ended."""
