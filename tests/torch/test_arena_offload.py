@@ -1,8 +1,11 @@
 """Steps that offload, in an arena: its bytes here and on the host, the same bits, own tensors stay."""
 
+from dataclasses import replace
+
 import pytest
 from tests.torch.test_arena import task
 from tests.torch.test_offload import random_offloads
+from tests.torch.test_plans import TARGETS, random_plan
 
 from peakfold.bridge.runtime import measure
 from peakfold.cost.costs import Costs, Link
@@ -11,7 +14,9 @@ from peakfold.ir.plan import Compute, Offload, Plan
 from peakfold.ir.text import print_plan
 from peakfold.pipeline.optimize import optimize
 from peakfold.pipeline.request import request
+from peakfold.pipeline.task import Task
 from peakfold.plan.memory.host import host_layout, moves
+from peakfold.plan.memory.lifetimes import step_name
 from peakfold.plan.schedule import offload_search, offloading, planner
 from peakfold.plan.schedule.lower import lower
 
@@ -109,13 +114,27 @@ def test_an_arena_that_only_offloading_keeps_to(monkeypatch):
 
 def test_each_move_is_named_with_the_steps_at_its_ends():
     graph = task().capture().graph
-    schedule = lower(graph, plan_of(graph, 1, own=False))
+    assert not repeated_ends(graph, plan_of(graph, 1, own=False))
+
+
+def test_a_repeated_run_at_the_end_of_a_move_is_named_as_one():
+    graph = Task.of(TARGETS["convolutions"]()).capture().graph
+    plan = plan_of(graph, 0, own=False)
+    assert repeated_ends(graph, replace(random_plan(graph, 0), offload=plan.offload))
+
+
+def repeated_ends(graph, plan):
+    """Ends of moves at repeated runs, once all ends are seen to be in order."""
+    schedule = lower(graph, plan)
     found = moves(graph, schedule)
     assert [move.name for move in found] == [
         graph.name_of(step.buffer.value) for step in schedule.steps if isinstance(step, Offload)
     ]
-    order = [graph.node[step.run.node].name for step in schedule.steps if isinstance(step, Compute)]
+    order = [step_name(graph, step) for step in schedule.steps if isinstance(step, Compute)]
+    assert len(set(order)) == len(order)
     for move in found:
         rows = [order.index(name) for name in (move.out, move.gone, move.fetch, move.back)]
         assert rows == sorted(rows)
         assert rows[0] < rows[-1]
+    ends = (name for move in found for name in (move.out, move.gone, move.fetch, move.back))
+    return [name for name in ends if name.endswith(" (again)")]

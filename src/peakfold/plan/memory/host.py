@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Arrive, Buffer, Compute, Offload, Prefetch, Release, Schedule, Step
 from peakfold.plan.memory import greedy
+from peakfold.plan.memory.lifetimes import step_name
 from peakfold.plan.memory.problem import Buffer as Placed
 from peakfold.plan.memory.problem import Problem
 from peakfold.plan.memory.sections import columns
@@ -79,11 +80,11 @@ def moves(graph: Graph, schedule: Schedule) -> tuple[Move, ...]:
 
 
 def _following(graph: Graph, steps: Sequence[Step]) -> list[str]:
-    """Return the name of the first operator at or after each row."""
+    """Return the name of the first operator at or after each row; a repeated run says so."""
     names, name = [""] * len(steps), ""
     for row in reversed(range(len(steps))):
         step = steps[row]
-        name = graph.node[step.run.node].name if isinstance(step, Compute) else name
+        name = step_name(graph, step) if isinstance(step, Compute) else name
         names[row] = name
     return names
 
