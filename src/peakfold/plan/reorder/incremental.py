@@ -1,10 +1,12 @@
 """Ordering again what is around a change, and no more [MAGIS, algorithm 2].
 
 A stretch of the known order around what changed grows to narrow waists on both sides. Each connected piece
-of it is cut at its waists; each part is ordered by itself, and the pieces are merged.
+of it is cut at its waists; each part is ordered by itself, and the pieces are merged. Then a wider
+stretch is ordered that holds the peak, too, and again as long as that lowers it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from peakfold.plan.reorder.condense import condense
@@ -18,6 +20,10 @@ WIDE = 10
 """A waist above which it grows on while waists fall."""
 NARROW = 4
 """A waist below which it does in any case."""
+BESIDE = 20
+"""Items beside what changed and the peak, on each side, where waists were too near."""
+WIDER = 3
+"""Most times that a stretch is made wider, while that lowers the peak."""
 LONG = 24
 """Items of a stretch between two places where all paths meet, above which it is cut at waists of one, too."""
 
@@ -83,7 +89,17 @@ def _around(problem: Problem, order: Sequence[int], changed: Collection[int], li
     reach = Reach.of(problem, order)
     first = extended(reach, order, places[0], -1)
     last = extended(reach, order, places[-1], 1)
-    return _stretch(problem, order, first, last, limit)
+    best = _stretch(problem, order, first, last, limit)
+    for _ in range(WIDER):
+        hot = problem.rows(best.order).index(best.peak)
+        begin = max(min(first, hot) - BESIDE, 0)
+        end = min(max(last, hot) + BESIDE, len(order) - 1)
+        wider = _stretch(problem, best.order, begin, end, limit)
+        gains = wider.peak < best.peak
+        best = replace(wider if gains else best, states=best.states + wider.states)
+        if not gains:
+            break
+    return best
 
 
 def extended(reach: Reach, order: Sequence[int], place: int, step: int) -> int:

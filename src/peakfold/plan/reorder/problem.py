@@ -137,13 +137,16 @@ class Problem:
 
     def peak(self, order: Iterable[int]) -> int:
         """Return the most bytes at once of an order of all items."""
-        live = most = self.given
-        done = 0
+        return max(self.rows(order), default=self.given)
+
+    def rows(self, order: Iterable[int]) -> list[int]:
+        """Return the bytes at once while each item of an order runs; what is given counts always."""
+        live, done, found = self.given, 0, []
         for item in order:
             done |= 1 << item
             at_once, live = self.run(item, live, done)
-            most = max(most, at_once)
-        return most
+            found.append(max(at_once, self.given))
+        return found
 
     def is_order(self, order: Sequence[int]) -> bool:
         """Whether each item is there once, and behind all that it waits for."""
