@@ -20,6 +20,7 @@ from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.solve import Effort, Solver
 from peakfold.plan.fission.widest import widest
 from peakfold.plan.schedule.goal import Goal
+from peakfold.plan.schedule.infeasible import bytes_text
 from peakfold.plan.schedule.lower import lower
 from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.schedule.simulate import simulate
@@ -52,7 +53,7 @@ def deep(width=256):
 
 
 def test_a_budget_that_no_unsplit_plan_keeps_is_kept_by_parts():
-    with pytest.raises(InfeasibleError):
+    with pytest.raises(InfeasibleError, match="every program needs"):
         peakfold.optimize_step(*mlp(), memory="30%", iterations=300)
     step = peakfold.optimize_step(*mlp(), memory="30%", iterations=300, fission=True)
     assert step.report.equal.ok
@@ -266,6 +267,17 @@ def test_what_was_optimized_and_proved_can_still_be_offloaded():
     assert step.report.equal.ok
     held = [*parts[0].parameters(), *parts[3]]
     assert all(tensor.untyped_storage().resizable() for tensor in held)
+
+
+def test_a_budget_that_nothing_keeps_is_not_said_to_be_below_every_program():
+    """What is proved of programs without parts is not so of those with."""
+    search = searching()
+    search.most, search.goal = 2, Goal(search.graph.nbytes(search.graph.outputs[0].value), None)
+    with pytest.raises(InfeasibleError, match="was found, in parts or not") as caught:
+        search.run()
+    assert "every program needs" not in str(caught.value)
+    assert caught.value.got.endswith(f"without parts at least {bytes_text(search.unsplit.bound)}")
+    assert caught.value.lower_bound_bytes <= caught.value.lowest_peak_bytes < search.unsplit.bound
 
 
 def test_without_time_nothing_is_split_and_that_is_said():

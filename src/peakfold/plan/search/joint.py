@@ -24,6 +24,7 @@ from peakfold.plan.schedule.deadline import Deadline, Now
 from peakfold.plan.schedule.found import Found, Progress, StopReason
 from peakfold.plan.schedule.frame import frame
 from peakfold.plan.schedule.goal import Goal
+from peakfold.plan.schedule.infeasible import bytes_text
 from peakfold.plan.schedule.offload_search import Host
 from peakfold.plan.search.clock import Clock, Watch
 from peakfold.plan.search.footprint import Ground
@@ -132,7 +133,7 @@ class Joint:
         self._save()
         best = self.archive.best(self.goal)
         if best is None:
-            raise min(self.refused, key=lambda error: error.lowest_peak_bytes)
+            raise self._refusal()
         return Found(
             plan=best.plan,
             peak_bytes=best.peak_bytes,
@@ -143,6 +144,15 @@ class Joint:
             front=self.archive.front,
             elapsed=self.now() - self.began,
         )
+
+    def _refusal(self) -> InfeasibleError:
+        """Say what came closest; what is proved of programs without parts is not said of all."""
+        closest = min(self.refused, key=lambda error: error.lowest_peak_bytes)
+        found, alone = closest.got.partition("; bound ")[0], bytes_text(self.unsplit.bound)
+        what = "no program within the budget was found, in parts or not"
+        error = replace(closest, what=what, got=f"{found}; without parts at least {alone}")
+        error.lowest_peak_bytes, error.lower_bound_bytes = closest.lowest_peak_bytes, _held(self.graph)
+        return error
 
     def run_front(self) -> Archive:
         """Search until time or states are spent, or it is interrupted; return the best at every time."""
