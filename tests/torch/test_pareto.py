@@ -69,6 +69,16 @@ def test_points_are_not_measured_where_nothing_can_be_run(function, device, tmp_
     assert "next: leave --measure out: every point is predicted" in err
 
 
+def test_without_time_no_point_is_in_parts_and_that_is_said(tmp_path, monkeypatch, capsys):
+    (tmp_path / "train.py").write_text(TARGET)
+    monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
+    target = ["pareto", f"{tmp_path}/train.py:make"]
+    assert guarded(app, [*target, "--time-budget", "0"]) == 0
+    assert "nothing is done in parts: the time budget is 0" in " ".join(capsys.readouterr().out.split())
+    assert guarded(app, [*target, "--time-budget", "0", "--no-fission"]) == 0
+    assert "in parts:" not in capsys.readouterr().out
+
+
 def test_points_run_in_arenas_that_count_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(fronts, "MEASURED", 3)
     out = tmp_path / "front.json"

@@ -20,6 +20,7 @@ from peakfold.pipeline.program import ARENA, TORCH, Program, emit_plan
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.searches import side_by_side
 from peakfold.pipeline.task import Task
+from peakfold.pipeline.tried import why_unsplit
 from peakfold.plan.fission.derive import Splitter
 from peakfold.plan.schedule import planner
 from peakfold.plan.schedule.found import Point
@@ -137,6 +138,8 @@ def pareto(
     eager = timeline_before(task, captured.graph, costs).peak_bytes
     archive, states, tried = _of_forms(captured.graph, costs_of, plain.timeline.seconds, asked, progress)
     notes.update(dict.fromkeys(_rewritten_notes(tried, archive)))
+    if not any(point.plan.regions for point in archive.front):
+        notes.update(dict.fromkeys(why_unsplit(asked, Plan(captured.graph.digest))))
     points, splitter = [], Splitter()
     for one in archive.front:
         text = print_plan(one.plan, tried[one.plan.graph].graph, splitter=splitter)
