@@ -139,8 +139,8 @@ def _attention_backward(graph: Graph, node: Node) -> tuple[Kernel, ...]:
 
 
 def _placed(graph: Graph, node: Node) -> tuple[Kernel, ...]:
-    """A part that is written into its place, or a copy of the whole with it."""
-    if not is_placed(graph, node):
+    """A part that is written into its place, as at a border of a region, or a copy of the whole with it."""
+    if not isinstance(node.args[3], Value) and not is_placed(graph, node):
         return _pointwise(graph, node)
     part = _tensor(graph, node, 1)
     return (Kernel(part.numel, 2 * touched(part), part.dtype),)

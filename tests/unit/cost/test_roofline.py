@@ -11,6 +11,7 @@ from peakfold.cost.roofline import devices, estimate
 from peakfold.errors import UsageError
 from peakfold.ir.graph import Graph, Input, Node, Op, Value
 from peakfold.ir.types import tensor
+from peakfold.plan.fission.program import with_loops
 
 approx = partial(pytest.approx, rel=1e-12)
 
@@ -48,6 +49,16 @@ def test_a_pointwise_kernel_is_bound_by_bytes():
     kind = tensor(1 << 22)
     graph = one("aten.add.Tensor", (kind, kind), (Value(0), Value(1)), kind)
     assert seconds(graph, "rtx3090") == approx(5e-6 + 3 * 4 * 2**22 / (936e9 * 0.85))
+
+
+def test_a_part_that_is_written_at_the_border_of_a_region_costs_the_part():
+    whole, part = tensor(1 << 22), tensor(1 << 20)
+    graph = one(
+        "aten.slice_scatter.default", (whole, part), (Value(0), Value(1), 0, Value(2), Value(3)), whole
+    )
+    alone = 5e-6 + 2 * 4 * 2**20 / (936e9 * 0.85)
+    assert seconds(graph, "rtx3090") == approx(alone)
+    assert with_loops(graph, estimate(graph, "rtx3090"), {}).seconds[99] == approx(alone)
 
 
 def test_an_expanded_operand_is_read_once():

@@ -156,13 +156,11 @@ def outer_plan(plan: Plan, derived: Derived) -> Plan:
 def with_loops(graph: Graph, costs: Costs, loops: Mapping[int, Repeat]) -> Costs:
     """Return the costs of a graph with those of its loops and borders.
 
-    A border writes the part alone into its place: it is no copy of the whole. A copy of the program's own
-    that was measured costs what was measured.
+    A border of which nothing is known writes the part alone into its place: it is no copy of the whole.
     """
     seconds, workspace = dict(costs.seconds), dict(costs.workspace)
     for node in graph.nodes:
-        guessed = node.op.name == PLACE and node.id not in costs.workspace
-        if guessed or (node.op.name == COPY and node.id not in costs.seconds):
+        if node.op.name in (PLACE, COPY) and node.id not in costs.seconds:
             seconds[node.id] = costs.link.latency + 2 * _written(graph, node) / costs.link.copy
             workspace[node.id] = 0
     seconds.update({ident: repeat.seconds for ident, repeat in loops.items()})
