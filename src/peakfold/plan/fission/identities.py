@@ -12,7 +12,7 @@ def dropped(build: Rebuild, node: Node) -> bool:
     """Let its operand stand for a node that only copies it; return False where it does more."""
     position = _position(node)
     source = None if position is None else node.args[position]
-    if not isinstance(source, Value) or not _is_made(build, source):
+    if not isinstance(source, Value) or not _is_made_whole(build, source):
         return False
     result = Value(node.id)
     if result in build.graph.results or build.graph.type(source) != node.types[0]:
@@ -29,6 +29,8 @@ def _position(node: Node) -> int | None:
     return COPIED.get(packet)
 
 
-def _is_made(build: Rebuild, value: Value) -> bool:
-    """Whether a node makes what is copied: an input may be written later."""
-    return build.graph.storage(value).node in build.graph.node
+def _is_made_whole(build: Rebuild, value: Value) -> bool:
+    """Whether a node makes what is copied: an input may be written later, a piece keeps the rest alive."""
+    graph = build.graph
+    owner = graph.storage(value)
+    return owner.node in graph.node and graph.nbytes(owner) == graph.tensor_type(value).nbytes

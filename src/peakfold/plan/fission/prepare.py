@@ -241,6 +241,8 @@ REWRITES: Mapping[str, Rewrite] = {
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), softmax.backward),
     **dict.fromkeys(REDUCED, _loss),
     **dict.fromkeys((f"{name}_backward" for name in REDUCED), _loss_backward),
+    **dict.fromkeys((*identities.COPIED, *identities.PADS), identities.dropped),
+    **dict.fromkeys((f"{name}_backward" for name in identities.PADS), identities.dropped),
 }
 """What stands for an operator, by packet."""
 
@@ -250,7 +252,5 @@ ROWS: Mapping[str, Rewrite] = {
     "upsample_nearest2d_backward": resizing.summed,
     "_adaptive_avg_pool2d": resizing.averaged,
     "_adaptive_avg_pool2d_backward": resizing.shared,
-    **dict.fromkeys((*identities.COPIED, *identities.PADS), identities.dropped),
-    **dict.fromkeys((f"{name}_backward" for name in identities.PADS), identities.dropped),
 }
 """The same, where there is one image alone."""
