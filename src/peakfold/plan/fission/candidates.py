@@ -53,6 +53,7 @@ class Candidate:
         shared: bytes that each part adds into, whole: gradients of weights and the like.
         source: where it comes from.
         rest: loops that are split with it, in as many parts.
+        outside: runs that it is cheaper without, where it is split.
     """
 
     axis: str
@@ -63,6 +64,7 @@ class Candidate:
     shared: int
     source: Source
     rest: tuple[Piece, ...] = ()
+    outside: frozenset[Run] = frozenset()
 
     @property
     def every(self) -> tuple[Run, ...]:

@@ -67,11 +67,13 @@ def _region(
 def _in_part(body: Body, region: Region, graph: Graph, axes: Axes) -> Region:
     """A region in terms of one part.
 
-    Where the outer axis is outside its factor, that is shorter there; products that add to a result of the
-    outer region by themselves stay outside the inner one.
+    Where the outer axis is outside its factor, that is shorter there; what the outer region leaves out, and
+    products that add to a result of it by themselves, stay outside the inner one.
     """
     own = body.part.node
-    runs = tuple(run for run in region.runs if own[run.node].op == graph.node[run.node].op)
+    runs = tuple(
+        run for run in region.runs if run.node in own and own[run.node].op == graph.node[run.node].op
+    )
     region = replace(region, runs=runs)
     anchor = region.anchor
     if anchor is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from peakfold.ir.plan import Region
+from peakfold.ir.plan import Region, Run
 from peakfold.plan.fission.candidates import Candidate
 
 Parts = tuple[int, ...]
@@ -148,12 +148,19 @@ class Tree:
 
 def region_of(candidate: Candidate, parts: int) -> Region:
     """Return the region of a plan that the first loop of a candidate is."""
-    return Region(candidate.axis, parts, candidate.runs, None, candidate.anchor)
+    return Region(candidate.axis, parts, _inside(candidate, candidate.runs), None, candidate.anchor)
 
 
 def rest_of(candidate: Candidate, parts: int) -> tuple[Region, ...]:
     """Return the regions that the other loops of a candidate are."""
-    return tuple(Region(candidate.axis, parts, one.runs, None, one.anchor) for one in candidate.rest)
+    return tuple(
+        Region(candidate.axis, parts, _inside(candidate, one.runs), None, one.anchor)
+        for one in candidate.rest
+    )
+
+
+def _inside(candidate: Candidate, runs: Sequence[Run]) -> tuple[Run, ...]:
+    return tuple(run for run in runs if run not in candidate.outside)
 
 
 def choices(length: int) -> Sequence[int]:

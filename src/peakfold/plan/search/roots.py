@@ -1,9 +1,10 @@
 """What the search may split: regions of the fission tree, and the widest one along each great axis."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peakfold.cost.costs import Costs
+from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Plan, Run
 from peakfold.plan.fission.assign import Refusal, assign
@@ -12,9 +13,10 @@ from peakfold.plan.fission.candidates import LEVELS, Candidate, candidates, hott
 from peakfold.plan.fission.dims import Component
 from peakfold.plan.fission.finer import times
 from peakfold.plan.fission.reading import Reading
+from peakfold.plan.fission.small import outside
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.stages import stages
-from peakfold.plan.fission.tree import Tree
+from peakfold.plan.fission.tree import Tree, region_of, rest_of
 from peakfold.plan.fission.widest import widest
 from peakfold.plan.schedule.deadline import Deadline
 from peakfold.plan.schedule.lower import lower
@@ -67,7 +69,24 @@ def tree_of(
         alike = [one for one in grown if one.source == "alike"][:IN_LAYERS]
         found += [one for one in grown if one.source != "alike"][:1] + alike
         found += [one for one in grown if one.source != "alike"][1:]
-    return Tree(_distinct(found))
+    return Tree(tuple(_without_small(graph, one, axes) for one in _distinct(found)))
+
+
+def _without_small(graph: Graph, candidate: Candidate, axes: Axes) -> Candidate:
+    """Leave small nodes at the border outside, where it is a candidate without them too."""
+    try:
+        states = [
+            axes(graph, region, frozenset(within(graph, region.runs))).states
+            for region in (region_of(candidate, 2), *rest_of(candidate, 2))
+        ]
+        loops = [candidate.runs, *(piece.runs for piece in candidate.rest)]
+        left = outside(graph, list(zip(loops, states, strict=True)))
+        less = replace(candidate, outside=left)
+        for region in (region_of(less, 2), *rest_of(less, 2)) if left else ():
+            axes(graph, region, frozenset(within(graph, region.runs)))
+    except PlanError:
+        return candidate
+    return less
 
 
 def _distinct(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
