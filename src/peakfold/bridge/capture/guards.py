@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import FlatBatch, arguments
 from peakfold.bridge.capture.entries import MISSING, Entry, copied
+from peakfold.bridge.capture.namespaces import Attributes
 from peakfold.bridge.capture.optimizer_guards import OptimizerGuard
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -123,7 +124,7 @@ class Same:
         """Return the guard of (namespace, key, label) as they are now."""
         found = list(rows)
         return Same(
-            tuple(table.get for table, _, _ in found),
+            tuple(table.reader if isinstance(table, Attributes) else table.get for table, _, _ in found),
             tuple(key for _, key, _ in found),
             tuple(table.get(key, MISSING) for table, key, _ in found),
             tuple(label for _, _, label in found),

@@ -1,8 +1,9 @@
 """Where code finds what it reads, as mappings: closure cells, attributes, context variables."""
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import partial
 
 import torch
 
@@ -46,6 +47,11 @@ class Attributes(Mapping[str, object]):
     def get(self, key: str, default: object = None) -> object:
         """Return an attribute."""
         return getattr(self._of, key, default)
+
+    @property
+    def reader(self) -> Callable[..., object]:
+        """What gives an attribute, or a default that must be named, without a frame of Python."""
+        return partial(getattr, self._of)
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
