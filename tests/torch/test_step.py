@@ -1,5 +1,8 @@
 import copy
 import threading
+import weakref
+from dataclasses import dataclass, replace
+from random import Random
 
 import pytest
 import torch
@@ -7,7 +10,7 @@ from tests.torch.programs import Tiny, tiny_compiled, tiny_target
 
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.measure import eager_step
-from peakfold.bridge.runtime.step import Step
+from peakfold.bridge.runtime.step import MOST_PROGRAMS, Step
 from peakfold.errors import CaptureError, UsageError
 
 
@@ -103,6 +106,43 @@ def test_a_change_is_captured_once_and_both_programs_are_kept():
     for each in (batch, turned, batch, turned):
         step(*each)
     assert calls == [(1, 2)]
+
+
+@dataclass(frozen=True)
+class Only:
+    """Holds in one mode."""
+
+    mode: int
+    now: list[int]
+
+    def check(self, model, optimizer, batch):
+        return None if self.now == [self.mode] else "another mode"
+
+
+def test_the_programs_that_ran_last_are_kept_and_no_more():
+    """Against a plain list, the one that ran last in front; a program that went is made anew, never stale."""
+
+    def program(batch):
+        return replace(tiny_compiled(model, optimizer, batch), guards=Only(now[0], now))
+
+    def recapture(batch):
+        made.append(now[0])
+        return program(batch)
+
+    now, made, wanted, draw = [0], [], [], Random(0)
+    model, _, optimizer, batch = tiny_target()
+    step = Step(Subject(model, optimizer), program(batch), recapture)
+    known, bound = [0], weakref.WeakSet()
+    for _ in range(300):
+        now[0] = min(int(draw.expovariate(0.1)), 40)
+        wanted += [now[0]] if now[0] not in known else []
+        known = [now[0], *(mode for mode in known if mode != now[0])][:MOST_PROGRAMS]
+        step(*batch)
+        bound.update(step._programs)
+        assert step.compiled.guards.mode == now[0]
+    assert made == wanted
+    assert len(set(made)) < len(made)
+    assert len(step._programs) == len(bound) == MOST_PROGRAMS
 
 
 def test_a_second_thread_is_told_so():

@@ -1,6 +1,7 @@
 """Optimize one task: capture, cost, search, emit, and prove, until what was asked for holds."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Literal
 
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.compiled import Compiled, compiled
-from peakfold.bridge.runtime.step import Step
+from peakfold.bridge.runtime.step import MOST_PROGRAMS, Step
 from peakfold.bridge.runtime.verify import Observed
 from peakfold.cost import roofline
 from peakfold.cost.costs import Costs
@@ -374,7 +375,7 @@ def _step(run: Run, program: Program, report: Report, serve: Serve) -> Step:
         layout=program.layout if program.in_arena else None,
     )
 
-    served = [serve]
+    served = deque([serve], MOST_PROGRAMS)
     budget = run.asked.memory
     if report.arena is not None and budget is not None:
         budget = replace(budget, nbytes=report.arena.budget_bytes, share=None, fit=False)
@@ -387,7 +388,7 @@ def _step(run: Run, program: Program, report: Report, serve: Serve) -> Step:
         plain = replace(task, rewriter=None, rounds=False, once=())
         again = optimize(plain.with_batch(batch), asked)
         assert again.step is not None
-        served.insert(0, again.serve)
+        served.appendleft(again.serve)
         return again.step.compiled
 
     return Step(task.subject, first, recapture)

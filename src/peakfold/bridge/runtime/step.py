@@ -27,6 +27,10 @@ Recapture = Callable[[object], Compiled]
 """Makes a program for a batch, under what the model and the optimizer are now."""
 
 
+MOST_PROGRAMS = 16
+"""Programs that a step keeps: of more, the one that ran longest ago goes, to be made anew when wanted."""
+
+
 class Step:
     """An optimized training step, or inference, on the user's own model.
 
@@ -36,7 +40,7 @@ class Step:
     between keep working. A loss that is NaN or infinite is returned as eager returns it.
 
     A program holds for what it was captured under. When something else is seen, a new program is
-    made and kept beside the others.
+    made and kept beside the others; the `MOST_PROGRAMS` that ran last are kept.
 
     Attributes:
         outputs: what ``loss_fn`` returned beside the loss in the last step, detached.
@@ -184,7 +188,8 @@ class Step:
     def _admit(self, program: "_Program") -> None:
         """Have room for a program, and put it in front."""
         gone = self._home.admit(program, program.compiled.layout, self._holder)
-        self._programs = [program, *(one for one in self._programs if one not in gone)]
+        kept = [program, *(one for one in self._programs if one not in gone)]
+        self._programs = kept[:MOST_PROGRAMS]
 
     def _move_to_front(self, program: "_Program") -> None:
         if self._programs[0] is not program:
