@@ -2,6 +2,7 @@
 
 import functools
 import types
+from collections import OrderedDict
 from enum import Enum
 
 import pytest
@@ -43,7 +44,7 @@ class Gained(nn.Module):
         self.gain, self.slotted, self.act, self.acts = Gain(2.0), Slotted(2.0), F.relu, [F.relu, torch.tanh]
         self.gains, self.table, self.mode, self.nested = [Gain(1.0)], {"a": F.relu}, Mode.ONE, ([1.0],)
         self.part = functools.partial(torch.add, alpha=2)
-        self.many = [Gain(1.0)] * 100
+        self.many, self.made = [Gain(1.0)] * 100, Making(a=Gain)
 
     def forward(self, x):
         return self.read(self, self.helper(self.fc(x)))
@@ -69,7 +70,29 @@ def attribute(name, value):
 
 
 REPLACED = "{} was replaced or changed"
+
+
+class Making(OrderedDict):
+    """Makes a new object each time it is asked, as transformers' table of activations does."""
+
+    def __getitem__(self, key):
+        return super().__getitem__(key)(2.0)
+
+
+MADE = Making(a=Gain)
+
+
 CASES = {
+    "table that makes objects": (
+        lambda m, x: MADE["a"](m.made["a"](x)),
+        lambda m: m.made.update(b=Gain),
+        REPLACED.format("made"),
+    ),
+    "kind of object that a table makes": (
+        lambda m, x: MADE["a"](m.made["a"](x)),
+        lambda m: m.made.update(a=type("Other", (Gain,), {})),
+        REPLACED.format("made"),
+    ),
     "object": (lambda m, x: x * m.gain.by, attribute("gain", Gain(2.0)), REPLACED.format("gain")),
     "called object": (lambda m, x: m.gain(x), attribute("gain", Gain(2.0)), REPLACED.format("gain")),
     "slots": (lambda m, x: x * m.slotted.by, lambda m: setattr(m.slotted, "by", 3.0), "slotted.by is 3.0"),

@@ -39,7 +39,7 @@ class Kept:
             return Kept(value, {_LENGTH: Kept(len(value))})
         if isinstance(value, set):
             return Kept(value, {item: Kept(None) for item in value})
-        rows = value.items() if isinstance(value, dict) else enumerate(value)
+        rows = dict.items(value) if isinstance(value, dict) else enumerate(value)
         return Kept(value, {key: Kept.of(item, depth - 1) for key, item in rows})
 
     def same(self, now: "Kept") -> bool:
