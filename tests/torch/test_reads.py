@@ -214,3 +214,10 @@ def test_a_number_that_an_input_was_written_into_is_not_known():
     model = nn.Linear(4, 2)
     with pytest.raises(CaptureError, match="a value of a tensor is read to decide what Python does"):
         capture_step(model, loss_fn, sgd(model), (images(),))
+
+
+def test_what_a_capture_runs_itself_is_no_code_of_the_model():
+    """It prints the state of numpy's random numbers, for one, to see whether any were drawn."""
+    model = nn.Linear(4, 2)
+    guards = capture_step(model, squared, sgd(model), (images(),)).guards
+    assert {one.module for one in guards.outside} == {__name__}

@@ -17,6 +17,7 @@ from peakfold.bridge.capture.guards import (
     hook_tables,
 )
 from peakfold.bridge.capture.optimizer_guards import OptimizerGuard, optimizer_guard
+from peakfold.bridge.capture.outside import outside
 from peakfold.bridge.capture.reads import Reader
 from peakfold.bridge.capture.trace import Trace
 from peakfold.bridge.capture.truths import Truth, truths_of
@@ -72,6 +73,7 @@ def guards_of(
         None if optimizer is None else _optimizer(optimizer, truths, missing, model),
         graded,
         tuple(parameter.grad is not None for parameter in graded),
+        outside(model, function, code.ran, (entry for entry in entries if entry.key not in code.stored)),
     )
 
 

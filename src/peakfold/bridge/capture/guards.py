@@ -16,6 +16,7 @@ from peakfold.bridge.capture.batches import FlatBatch, arguments
 from peakfold.bridge.capture.entries import MISSING, Entry, copied
 from peakfold.bridge.capture.namespaces import Attributes
 from peakfold.bridge.capture.optimizer_guards import OptimizerGuard
+from peakfold.bridge.capture.outside import Outside
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -251,6 +252,7 @@ class Guards:
         optimizer: None for gradients alone and for inference.
         graded: parameters whose ``.grad`` the optimizer's ``zero_grad`` clears; empty without one.
         gradients: whether each of them has one.
+        outside: the model's code, and what it read outside of its modules, to be saved with a program.
     """
 
     batch: tuple[Leaf, ...]
@@ -273,6 +275,7 @@ class Guards:
     optimizer: OptimizerGuard | None
     graded: tuple[torch.Tensor, ...]
     gradients: tuple[bool, ...]
+    outside: tuple[Outside, ...]
 
     def check(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object

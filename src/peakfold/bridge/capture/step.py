@@ -107,8 +107,8 @@ def capture_inference(
 def _forward(trace: Trace, function: Callable[..., object], model: torch.nn.Module | None) -> object:
     args, kwargs = batches.unflatten(trace.leaves, trace.batch.tree)
     first = () if model is None else (model,)
-    watching = (trace.code.watching(), variables_read(trace.code.variables))
-    with watching[0], watching[1], users_errors("the forward pass"), no_draws_of_python():
+    watching = (variables_read(trace.code.variables), trace.code.watching())
+    with users_errors("the forward pass"), no_draws_of_python(), watching[0], watching[1]:
         return function(*first, *args, **kwargs)
 
 

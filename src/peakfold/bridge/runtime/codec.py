@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture import binding
 from peakfold.bridge.capture.captured import Missing
+from peakfold.bridge.capture.outside import Outside
 from peakfold.bridge.capture.truths import Place, StateNumber, Truth
 from peakfold.bridge.runtime.saved_guards import BatchTensor, Group, SavedGuards
 from peakfold.errors import CacheError
@@ -36,6 +37,7 @@ _CLASSES: Mapping[str, type] = {
         SavedGuards,
         BatchTensor,
         Group,
+        Outside,
         Held,
         Layout,
         Trace,

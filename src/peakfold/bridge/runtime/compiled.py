@@ -76,7 +76,7 @@ def compiled(
         captured.graph,
         captured.binding,
         captured.guards,
-        saved_guards(model, optimizer, batch, truths, read),
+        saved_guards(model, optimizer, batch, truths, read, guards.outside),
         plan,
         source,
         captured.missing,

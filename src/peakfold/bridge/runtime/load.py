@@ -4,7 +4,7 @@ import io
 import json
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -13,11 +13,12 @@ import torch
 
 from peakfold.bridge.capture.binding import Binding, BufferOf, OptimizerState, Parameter, Source
 from peakfold.bridge.capture.captured import Missing
+from peakfold.bridge.capture.outside import differences
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.codec import decode
 from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.bridge.runtime.save import FORMAT, PARTS, digest
-from peakfold.bridge.runtime.saved_guards import SavedGuards
+from peakfold.bridge.runtime.saved_guards import LoadedGuards, SavedGuards
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import CacheError, PeakfoldError, PlanError
 from peakfold.ir.graph import Graph, Input
@@ -34,21 +35,31 @@ def load(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None,
     scaler: torch.amp.GradScaler | None = None,
+    *,
+    loss_fn: Callable[..., object] | None = None,
 ) -> Step:
     """Return the step that `Step.save` wrote, bound to this model and optimizer.
 
-    What it was captured from is not at hand: where it does not hold, it says so, and does not capture
-    again.
+    Where it does not hold, it says so, and does not capture again. The code of the model's classes, and the
+    globals and closures that it reads, must be as they were saved, and stay so. What ``loss_fn`` reads is
+    compared where its Python module is loaded, or where it is given.
+
+    Args:
+        path: of the file.
+        model: in the place of the one that was captured.
+        optimizer: likewise.
+        scaler: likewise.
+        loss_fn: what was run on the model; it is not run again, but compared with what it was.
 
     Raises:
         CacheError: the file is missing, corrupt, or from other versions.
         PlanError: the program is for another model or optimizer.
     """
     subject = Subject(model, optimizer, scaler)
-    return Step(subject, _read(Path(path), subject))
+    return Step(subject, _read(Path(path), subject, loss_fn))
 
 
-def _read(path: Path, subject: Subject) -> Compiled:
+def _read(path: Path, subject: Subject, loss_fn: Callable[..., object] | None) -> Compiled:
     """Return the program of a file that `save` wrote, if it is one for this model and optimizer.
 
     Raises:
@@ -60,9 +71,11 @@ def _read(path: Path, subject: Subject) -> Compiled:
         saved = _parse(parts)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, PeakfoldError) as error:
         raise _corrupt(path, str(error).splitlines()[0]) from error
+    changed, entries = differences(saved.portable.outside, subject.model, loss_fn)
     reason = (
         _other_model(saved.graph, saved.binding, subject)
         or saved.portable.check_model(subject.model, subject.optimizer)
+        or next(iter(changed), None)
         or _absent_state(saved, subject)
     )
     if reason is not None:
@@ -74,7 +87,7 @@ def _read(path: Path, subject: Subject) -> Compiled:
             got=reason,
             hint="build them the same way, or optimize again",
         )
-    return saved
+    return replace(saved, guards=LoadedGuards.of(saved.portable, entries))
 
 
 def _parts(path: Path) -> dict[str, bytes]:

@@ -9,6 +9,7 @@ from torch.utils import _pytree as pytree
 from peakfold.bridge.capture.batches import flatten
 from peakfold.bridge.capture.entries import MISSING, Entry
 from peakfold.bridge.capture.optimizer_guards import constant_part
+from peakfold.bridge.capture.outside import Outside
 from peakfold.bridge.capture.truths import Truth, broken_truth
 
 
@@ -60,6 +61,7 @@ class SavedGuards:
         truths: tests that the optimizer made on its numbers.
         attributes: numbers and texts that the model's code read from its modules and their objects: (path
             of the object from the model, (name, value) of each).
+        outside: the model's code, and what it read outside of its modules; compared as a program is loaded.
     """
 
     batch: tuple[BatchTensor | object, ...]
@@ -71,6 +73,7 @@ class SavedGuards:
     gradients: tuple[str, ...]
     truths: tuple[Truth, ...] = ()
     attributes: tuple[tuple[str, tuple[tuple[str, object], ...]], ...] = ()
+    outside: tuple[Outside, ...] = ()
 
     def check(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
@@ -111,6 +114,7 @@ def saved_guards(
     batch: object,
     truths: tuple[Truth, ...] = (),
     read: Iterable[Entry] = (),
+    outside: tuple[Outside, ...] = (),
 ) -> SavedGuards:
     """Return the guards of a program under what model, optimizer and batch are now.
 
@@ -120,6 +124,7 @@ def saved_guards(
         batch: that it was captured for.
         truths: tests that the optimizer made on its numbers.
         read: what the model's code read; what cannot be found again from the model is left out.
+        outside: its code, and what it read outside of its modules.
     """
     flat = flatten(batch)
     leaves = tuple(map(_batch_leaf, flat.names, flat.leaves))
@@ -134,7 +139,47 @@ def saved_guards(
         _gradients(model, optimizer),
         truths,
         tuple(_attributes(model, read)),
+        outside,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedGuards:
+    """What a loaded program holds for, what its code reads outside of the model's modules included.
+
+    Attributes:
+        saved: what was saved.
+        entries: globals and closed-over variables, which must stay what they are.
+        versions: of the tensors among them: the program has copies of their numbers.
+    """
+
+    saved: SavedGuards
+    entries: tuple[Entry, ...]
+    versions: tuple[int, ...]
+
+    @staticmethod
+    def of(saved: SavedGuards, entries: Iterable[Entry]) -> "LoadedGuards":
+        """Return the guards for what was found to be as it was saved."""
+        found = tuple(entries)
+        return LoadedGuards(saved, found, tuple(map(_version, found)))
+
+    def check(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, batch: object
+    ) -> str | None:
+        """Return what does not hold, or None."""
+        reason = self.saved.check(model, optimizer, batch)
+        if reason is not None:
+            return reason
+        for entry, version in zip(self.entries, self.versions, strict=True):
+            if not entry.holds():
+                return entry.words()
+            if _version(entry) != version:
+                return f"{entry.label} was written into"
+        return None
+
+
+def _version(entry: Entry) -> int:
+    return entry.value._version if isinstance(entry.value, torch.Tensor) else 0
 
 
 def _attributes(
