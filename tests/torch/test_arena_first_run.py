@@ -7,6 +7,7 @@ import torch
 from tests.torch.test_arena import fitted, net, program_of, task
 
 import peakfold
+from peakfold.bridge.runtime.arena import Memory
 from peakfold.errors import UsageError
 from peakfold.pipeline import arena, arena_first_run
 from peakfold.pipeline.arena import allocations, best_layout
@@ -97,6 +98,17 @@ def test_steps_on_several_devices_share_no_arena():
     with pytest.raises(UsageError, match="an arena is on one device") as caught:
         peakfold.share_arena(*steps)
     assert caught.value.got == "cpu, cuda:0"
+
+
+def test_an_arena_that_is_larger_than_the_machine_is_refused():
+    with pytest.raises(UsageError) as caught:
+        Memory(1 << 60)
+    assert str(caught.value) == (
+        "arena: there is no room for the arena\n"
+        "  at: cpu\n"
+        f"  expected: {1 << 60} bytes\n"
+        "  next: free memory there, or allow a smaller arena"
+    )
 
 
 def test_there_is_none_on_the_cpu():
