@@ -1,9 +1,15 @@
 """What is said where values cannot wait on the host."""
 
+import errno
+import os
+
 import pytest
 from tests.torch.test_plans import transformer
 
-from peakfold.errors import InfeasibleError, UsageError
+from peakfold.bridge.runtime.link_speed import link_speed
+from peakfold.cost.cache import CostCache
+from peakfold.cost.costs import Link
+from peakfold.errors import CacheError, InfeasibleError, UsageError
 from peakfold.pipeline import host
 from peakfold.pipeline.optimize import optimize
 from peakfold.pipeline.request import request
@@ -47,6 +53,23 @@ def test_a_share_of_the_host():
         "options: the limit of the host's memory cannot be a share\n"
         "  expected: bytes, or a size such as 64GiB\n"
         "  got: '20%'"
+    )
+
+
+@pytest.mark.parametrize("failing", ["posix_fallocate", "pwrite"])
+def test_a_full_disk_is_named_where_copies_to_it_are_measured(failing, tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, failing, full)
+    with pytest.raises(CacheError) as caught:
+        link_speed(CostCache(None), "cpu", tmp_path, Link())
+    assert str(caught.value) == (
+        "profile: how fast values are copied to where they are to wait cannot be measured\n"
+        f"  at: {tmp_path}\n"
+        "  expected: room for 32 MiB\n"
+        "  got: No space left on device\n"
+        "  next: make room, or offload elsewhere (--offload PATH, host) or not at all (none)"
     )
 
 

@@ -10,6 +10,7 @@ from peakfold.bridge.runtime.offload import Carrier, Copy, Streams, Threads, fla
 from peakfold.bridge.runtime.profile import machine
 from peakfold.cost.cache import CostCache, Measurement
 from peakfold.cost.costs import Link
+from peakfold.errors import CacheError
 
 NBYTES = 1 << 25
 REPEATS = 5
@@ -27,12 +28,25 @@ def link_speed(cache: CostCache, device: str, folder: Path | None, known: Link) 
         device: where the bytes are.
         folder: where they go; None for memory.
         known: what else is known of copies.
+
+    Raises:
+        CacheError: files cannot be written to the folder, or it has no room.
     """
     where = "memory" if folder is None else f"files in {folder}"
     key = f"copy of {NBYTES} bytes from {device} to {where} on {machine(torch.get_num_threads())}"
     found = cache.get(key)
     if found is None:
-        found = Measurement(_seconds(device, folder), 0)
+        try:
+            found = Measurement(_seconds(device, folder), 0)
+        except OSError as error:
+            raise CacheError(
+                stage="profile",
+                what="how fast values are copied to where they are to wait cannot be measured",
+                where="memory of the host" if folder is None else str(folder),
+                expected=f"room for {NBYTES >> 20} MiB",
+                got=error.strerror or str(error),
+                hint="make room, or offload elsewhere (--offload PATH, host) or not at all (none)",
+            ) from None
         cache.put({key: found})
     share = 1.0 if device.startswith("cuda") else BESIDE
     return Link(share * NBYTES / found.seconds, LATENCY, known.copy)
