@@ -9,12 +9,15 @@ always be pushed down until every buffer rests on another one or on zero.
 
 A *section* is a largest set of buffers that are live together. A section is dead when no unplaced buffer
 in it can be the lowest one and leave room for the others. The decisions that made it dead form a
-*conflict set*; the search jumps back to the latest of them and skips all decisions between. Which of several
+*conflict set*; the search jumps back to the latest of them and skips all decisions between. Of a buffer that
+lies higher than a proof needs, the first decision that raised it high enough is in the set. Which of several
 dead sections counts, and how far its conflict reaches, is the *way* of the search: no way is best for every
 problem, so that the exact solver takes turns.
 
 The idea of canonical solutions and of checking sections is MiniMalloc's (Moffitt, ASPLOS 2023); holding a
 buffer instead of ordering all placements by offset, the conflict sets and the watched buffers are ours.
+
+What runs for each neighbour or section takes arrays, not the state, which a call would copy.
 """
 
 import numpy as np
@@ -26,18 +29,23 @@ from peakfold.plan.memory.tables import (
     DEPTH,
     FAR,
     FOUND,
+    FROM,
     LIMIT,
     ONE,
     POOL,
     QUEUE,
     STEPS,
+    TO,
     TRAIL,
     WIDE,
+    Ints,
     Order,
     State,
     Tables,
     Words,
 )
+
+FULL = ~np.uint64(0)
 
 
 @njit(cache=True)
@@ -46,15 +54,34 @@ def _aligned(offset: int, alignment: int) -> int:
 
 
 @njit(cache=True)
-def _touch(tables: Tables, state: State, order: Order, buffer: int) -> None:
-    """Queue the sections of a buffer; the last one queued is checked first."""
-    first, last = tables.first[buffer], tables.last[buffer]
-    for i in range(last - first):
-        section = last - 1 - i if order.way == BACKWARD else first + i
-        if not state.queued[section]:
-            state.queued[section] = True
-            state.queue[state.counter[QUEUE]] = section
-            state.counter[QUEUE] += 1
+def _touch(queue: Ints, counter: Ints, first: int, last: int, way: int) -> None:
+    """Queue sections, as ranges beside those in the queue; the last queued is checked first."""
+    row = counter[QUEUE]
+    if row == 0:
+        counter[FROM], counter[TO] = last, last
+    before, after = counter[FROM], counter[TO]
+    for side in range(2):
+        right = (side == 0) == (way == BACKWARD)
+        begin, end = (max(first, after), last) if right else (first, min(last, before))
+        if begin < end:
+            queue[row, 0], queue[row, 1] = begin, end
+            row += 1
+    counter[FROM], counter[TO], counter[QUEUE] = min(first, before), max(last, after), row
+
+
+@njit(cache=True)
+def _pop(queue: Ints, counter: Ints, way: int) -> int:
+    """The section to check next, taken from the queue."""
+    row = counter[QUEUE] - 1
+    if way == BACKWARD:
+        section = queue[row, 0]
+        queue[row, 0] += 1
+    else:
+        section = queue[row, 1] - 1
+        queue[row, 1] = section
+    if queue[row, 0] == queue[row, 1]:
+        counter[QUEUE] = row
+    return int(section)
 
 
 @njit(cache=True)
@@ -66,6 +93,8 @@ def _record(state: State, buffer: int) -> None:
     state.trail[row, 2] = state.low[buffer]
     state.trail[row, 3] = state.why[buffer]
     state.trail[row, 4] = state.held[buffer]
+    state.trail[row, 5] = state.past[buffer]
+    state.past[buffer] = row
     state.counter[TRAIL] = row + 1
 
 
@@ -75,23 +104,27 @@ def _blame_level(state: State, level: int) -> None:
 
 
 @njit(cache=True)
-def _blame_low(state: State, buffer: int) -> None:
-    """Add to the conflict set what proves the least offset of a buffer."""
-    why = state.why[buffer]
-    if why >= 0:
-        _blame_level(state, why)
-    elif why < -1:
-        for word in range(len(state.conflict)):
-            state.conflict[word] |= state.pool[-2 - why, word]
+def _reason(why: Ints, past: Ints, trail: Ints, buffer: int, need: int) -> int:
+    """What first proved that the offset of a buffer is ``need`` or more."""
+    found, row = why[buffer], past[buffer]
+    while row >= 0 and trail[row, 2] >= need:
+        found, row = trail[row, 3], trail[row, 5]
+    return int(found)
 
 
 @njit(cache=True)
-def _alive(tables: Tables, state: State, section: int, capacity: int) -> bool:
-    """Whether some unplaced buffer can be the lowest one left in a section."""
-    room = capacity - state.rest[section]
-    watched = state.watch[section]
-    if state.rest[section] == 0 or (state.level[watched] < 0 and state.low[watched] <= room):
-        return True
+def _blame(conflict: Words, pool: Words, why: int) -> None:
+    """Add a reason to the conflict set."""
+    if why >= 0:
+        conflict[why >> 6] |= ONE << np.uint64(why & 63)
+    elif why < -1:
+        for word in range(len(conflict)):
+            conflict[word] |= pool[-2 - why, word]
+
+
+@njit(cache=True)
+def _can_begin(tables: Tables, state: State, section: int, room: int) -> bool:
+    """Whether some unplaced buffer can be the lowest one left in a section; it is watched from now on."""
     for i in range(tables.member_start[section], tables.member_start[section + 1]):
         buffer = tables.member[i]
         if state.level[buffer] < 0 and state.low[buffer] <= room:
@@ -101,35 +134,66 @@ def _alive(tables: Tables, state: State, section: int, capacity: int) -> bool:
 
 
 @njit(cache=True)
-def _blame_section(tables: Tables, state: State, section: int, wide: bool) -> None:
-    """The conflict set is what proves where unplaced buffers lie, and unless wide what is placed below."""
-    state.conflict[:] = 0
+def _blame_section(tables: Tables, state: State, section: int, capacity: int, latest: int) -> bool:
+    """The conflict set is what proves where unplaced buffers lie; false if it goes beyond ``latest``."""
+    conflict, level, pool = state.conflict, state.level, state.pool
+    why, past, trail = state.why, state.past, state.trail
+    conflict[:] = 0
     state.heat[section] += 1
+    need = capacity - state.rest[section] + 1
     for i in range(tables.member_start[section], tables.member_start[section + 1]):
-        buffer = tables.member[i]
-        if state.level[buffer] < 0:
-            _blame_low(state, buffer)
-        elif not wide:
-            _blame_level(state, state.level[buffer])
+        if level[tables.member[i]] >= 0:
+            continue
+        reason = _reason(why, past, trail, tables.member[i], need)
+        if reason > latest:
+            return False
+        _blame(conflict, pool, reason)
+        if reason < -1 and _beyond(conflict, latest):
+            return False
+    return True
+
+
+@njit(cache=True)
+def _beyond(conflict: Words, latest: int) -> bool:
+    """Whether a level after ``latest`` is in a set."""
+    word = latest >> 6
+    return bool(conflict[word] >> np.uint64(latest & 63) > ONE or np.any(conflict[word + 1 :]))
+
+
+@njit(cache=True)
+def _blame_placed(tables: Tables, state: State, section: int) -> None:
+    """Add what is placed in a section."""
+    for i in range(tables.member_start[section], tables.member_start[section + 1]):
+        if state.level[tables.member[i]] >= 0:
+            _blame_level(state, state.level[tables.member[i]])
 
 
 @njit(cache=True)
 def _consistent(tables: Tables, state: State, order: Order, capacity: int) -> bool:
-    """Check the queued sections; where one is dead, fill the conflict set."""
-    alive = True
+    """Check the sections that changed; where one is dead, fill the conflict set."""
+    watch, rest, level, low = state.watch, state.rest, state.level, state.low
+    latest = -1
     while state.counter[QUEUE] > 0:
-        state.counter[QUEUE] -= 1
-        section = state.queue[state.counter[QUEUE]]
-        state.queued[section] = False
-        if (not alive and order.way != WIDE) or _alive(tables, state, section, capacity):
+        section = _pop(state.queue, state.counter, order.way)
+        watched, room = watch[section], capacity - rest[section]
+        if rest[section] == 0 or (level[watched] < 0 and low[watched] <= room):
             continue
-        _blame_section(tables, state, section, order.way == WIDE)
-        if alive or (order.way == WIDE and _earlier(state.conflict, state.best)):
+        if _can_begin(tables, state, section, room):
+            continue
+        if order.way != WIDE:
+            _blame_section(tables, state, section, capacity, state.counter[DEPTH])
+            _blame_placed(tables, state, section)
+            state.counter[QUEUE] = 0
+            return False
+        if latest < 0:
+            latest = state.counter[DEPTH]
+            state.best[:] = FULL
+        if _blame_section(tables, state, section, capacity, latest) and _earlier(state.conflict, state.best):
             state.best[:] = state.conflict
-        alive = False
-    if not alive:
+            latest = max(_latest(state.best), 0)
+    if latest >= 0:
         state.conflict[:] = state.best
-    return alive
+    return latest < 0
 
 
 @njit(cache=True)
@@ -144,11 +208,12 @@ def _earlier(one: Words, other: Words) -> bool:
 @njit(cache=True)
 def _next(state: State, order: Order) -> int:
     """The unplaced buffer that goes next, of those that are not held, or -1."""
+    level, held, floors, lead, ranks = state.level, state.held, state.head, order.lead, order.rank
     best, floor, place = -1, FAR, FAR
-    for buffer in range(len(order.rank)):
-        if state.level[buffer] >= 0 or state.held[buffer]:
+    for buffer in range(len(ranks)):
+        if level[buffer] >= 0 or held[buffer]:
             continue
-        head, rank = state.head[buffer] - order.lead[buffer], order.rank[buffer]
+        head, rank = floors[buffer] - lead[buffer], ranks[buffer]
         if head < floor or (head == floor and rank < place):
             best, floor, place = buffer, head, rank
     return best
@@ -165,24 +230,35 @@ def _place(tables: Tables, state: State, order: Order, buffer: int) -> None:
     state.counter[DEPTH] = depth + 1
     for section in range(tables.first[buffer], tables.last[buffer]):
         state.rest[section] -= tables.size[buffer]
-    _touch(tables, state, order, buffer)
-    top = state.head[buffer] + tables.size[buffer]
-    for i in range(tables.near_start[buffer], tables.near_start[buffer + 1]):
-        other = tables.near[i]
-        if state.level[other] < 0 and (state.head[other] < top or state.held[other]):
-            _raise(tables, state, order, other, _aligned(top, tables.alignment[other]), depth)
+    _touch(state.queue, state.counter, tables.first[buffer], tables.last[buffer], order.way)
+    _raise_neighbours(tables, state, order, buffer, depth)
 
 
 @njit(cache=True)
-def _raise(tables: Tables, state: State, order: Order, buffer: int, top: int, depth: int) -> None:
-    """A buffer now lies above ``top``, for the decision of level ``depth``."""
-    _record(state, buffer)
-    state.held[buffer] = False
-    state.head[buffer] = max(state.head[buffer], top)
-    if state.low[buffer] < top:
-        state.low[buffer] = top
-        state.why[buffer] = depth
-        _touch(tables, state, order, buffer)
+def _raise_neighbours(tables: Tables, state: State, order: Order, buffer: int, depth: int) -> None:
+    """What is unplaced beside a buffer now lies above its top, for the decision of level ``depth``."""
+    head, low, why, past, held = state.head, state.low, state.why, state.past, state.held
+    level, trail, counter, queue = state.level, state.trail, state.counter, state.queue
+    top, row = head[buffer] + tables.size[buffer], counter[TRAIL]
+    begin, end = counter[FROM], counter[TO]
+    for i in range(tables.near_start[buffer], tables.near_start[buffer + 1]):
+        other = tables.near[i]
+        if level[other] >= 0 or (head[other] >= top and not held[other]):
+            continue
+        least = _aligned(top, tables.alignment[other])
+        trail[row, 0], trail[row, 1], trail[row, 2] = other, head[other], low[other]
+        trail[row, 3], trail[row, 4], trail[row, 5] = why[other], held[other], past[other]
+        past[other] = row
+        row += 1
+        held[other] = False
+        head[other] = max(head[other], least)
+        if low[other] >= least:
+            continue
+        low[other], why[other] = least, depth
+        if tables.first[other] < begin or tables.last[other] > end:
+            _touch(queue, counter, tables.first[other], tables.last[other], order.way)
+            begin, end = counter[FROM], counter[TO]
+    counter[TRAIL] = row
 
 
 @njit(cache=True)
@@ -212,7 +288,7 @@ def _undo(tables: Tables, state: State, depth: int) -> None:
         row = state.trail[state.counter[TRAIL]]
         buffer = row[0]
         state.head[buffer], state.low[buffer], state.why[buffer] = row[1], row[2], row[3]
-        state.held[buffer] = row[4] != 0
+        state.held[buffer], state.past[buffer] = row[4] != 0, row[5]
     state.counter[POOL] = state.mark[depth, 1]
 
 
@@ -235,7 +311,7 @@ def _hold(tables: Tables, state: State, order: Order, buffer: int) -> None:
     state.counter[POOL] = row + 1
     state.low[buffer] = least
     state.why[buffer] = -2 - row
-    _touch(tables, state, order, buffer)
+    _touch(state.queue, state.counter, tables.first[buffer], tables.last[buffer], order.way)
 
 
 @njit(cache=True)
@@ -246,7 +322,8 @@ def _blame_support(tables: Tables, state: State, buffer: int, support: int) -> N
         if state.level[other] >= 0:
             _blame_level(state, state.level[other])
         elif tables.size[other] < support:
-            _blame_low(state, other)
+            need = support - tables.size[other]
+            _blame(state.conflict, state.pool, _reason(state.why, state.past, state.trail, other, need))
 
 
 @njit(cache=True)

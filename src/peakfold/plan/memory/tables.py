@@ -11,7 +11,7 @@ Words = NDArray[np.uint64]
 
 LIMIT, FOUND, DEAD = 0, 1, 2
 FORWARD, BACKWARD, WIDE = range(3)
-DEPTH, TRAIL, POOL, QUEUE, STEPS = range(5)
+DEPTH, TRAIL, POOL, QUEUE, STEPS, FROM, TO = range(7)
 FAR = np.int64(1 << 62)
 ONE = np.uint64(1)
 
@@ -64,25 +64,26 @@ class State(NamedTuple):
         head: the floor of an unplaced buffer, the offset of a placed one.
         low: a proven least offset, at least ``head``.
         why: what proves ``low``: -1 nothing, k >= 0 the decision of level k, -2 - r row r of ``pool``.
+        past: the row of ``trail`` that says what the buffer was before, or -1.
         held: some unplaced neighbour lies below.
         level: the level at which the buffer was placed, or -1.
         rest: by section, bytes of its unplaced buffers.
         watch: by section, a buffer that could be its lowest.
-        trail: rows (buffer, head, low, why, held) to undo.
+        trail: rows (buffer, head, low, why, held, past) to undo.
         chosen: by level, the buffer that was placed.
         mark: by level, lengths of trail and pool before the decision.
         pool: sets of levels as bits, one a row.
-        queue: sections to check.
-        queued: by section, whether it is in ``queue``.
+        queue: ranges of sections to check, that lie beside each other.
         conflict: the set of levels in conflict, as bits.
         best: the earliest conflict of those that were found at once.
         heat: by section, how often it was found dead.
-        counter: depth, lengths of trail, pool and queue, and steps so far.
+        counter: depth, lengths of trail, pool and queue, steps so far, and the range that the queue covers.
     """
 
     head: Ints
     low: Ints
     why: Ints
+    past: Ints
     held: Flags
     level: Ints
     rest: Ints
@@ -92,7 +93,6 @@ class State(NamedTuple):
     mark: Ints
     pool: Words
     queue: Ints
-    queued: Flags
     conflict: Words
     best: Words
     heat: Ints
@@ -104,22 +104,24 @@ def start(tables: Tables) -> State:
     count, sections = len(tables.size), len(tables.member_start) - 1
     words = (count + 63) // 64
     rest = np.add.reduceat(tables.size[tables.member], tables.member_start[:-1])
-    counter = np.zeros(5, np.int64)
-    counter[QUEUE] = sections
+    queue = np.zeros((2 * count + 2, 2), np.int64)
+    queue[0] = 0, sections
+    counter = np.zeros(7, np.int64)
+    counter[QUEUE], counter[TO] = 1, sections
     return State(
         head=np.zeros(count, np.int64),
         low=np.zeros(count, np.int64),
         why=np.full(count, -1, np.int64),
+        past=np.full(count, -1, np.int64),
         held=np.zeros(count, np.bool_),
         level=np.full(count, -1, np.int64),
         rest=rest.astype(np.int64),
         watch=tables.member[tables.member_start[:-1]].copy(),
-        trail=np.zeros((len(tables.near) // 2 + (1 + min(count, 64)) * count + 64, 5), np.int64),
+        trail=np.zeros((len(tables.near) // 2 + (1 + min(count, 64)) * count + 64, 6), np.int64),
         chosen=np.zeros(count + 1, np.int64),
         mark=np.zeros((count + 1, 2), np.int64),
         pool=np.zeros((min(count, 64) * count + 64, words), np.uint64),
-        queue=np.arange(sections, dtype=np.int64),
-        queued=np.ones(sections, np.bool_),
+        queue=queue,
         conflict=np.zeros(words, np.uint64),
         best=np.zeros(words, np.uint64),
         heat=np.zeros(sections, np.int64),
