@@ -143,6 +143,20 @@ def packing(
 
 
 @app.command()
+def variants(
+    folder: Annotated[Path, typer.Option(help="CSV files, such as A.1048576.csv.")] = Path(
+        "tests/data/minimalloc"
+    ),
+    rounds: Annotated[int, typer.Option(help="Variants of each kind.")] = 3,
+    limit: Annotated[float, typer.Option(help="Wall seconds of each.")] = 20.0,
+    seed: int = 0,
+    json: JsonOf = "-",
+) -> None:
+    """Problems without slack made of solutions of others, split, merged, grown, cut: how many fit."""
+    _write("variants", json, packing_.varied(folder, rounds, limit, seed))
+
+
+@app.command()
 def simulations(json: JsonOf = "-") -> None:
     """Full simulations a second of 2,000 nodes with workspace, second runs, a loop and queues."""
     _write("simulations", json, [rate()])
