@@ -8,7 +8,7 @@ class Plain:
 
     def __init__(self, buffers, order, capacity):
         self.buffers, self.capacity = buffers, capacity
-        self.rank, self.lead, _ = order
+        self.rank, self.lead, *_ = order
         self.everyone = range(len(buffers))
         self.near = [[j for j in self.everyone if j != i and self.meet(i, j)] for i in self.everyone]
         self.sections = self.largest_sections()

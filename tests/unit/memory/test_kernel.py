@@ -32,9 +32,10 @@ def random_order(seed, count, most_lead):
 @pytest.mark.parametrize("alignments", [(1,), (1, 4)])
 @pytest.mark.parametrize("way", WAYS)
 def test_kernel_and_twin_decide_as_brute_force_does(seed, alignments, lead, way):
+    early = bool(seed % 2)
     problem = random_problem(seed, alignments=alignments)
     least = least_arena(problem)
-    order = random_order(seed, len(problem.buffers), lead)._replace(way=way)
+    order = random_order(seed, len(problem.buffers), lead)._replace(way=way, early=early)
     arrays = tables(columns(problem))
     for capacity in range(lower_bound(problem).size, least + 2):
         state = start(arrays)

@@ -52,6 +52,9 @@ HEAT = 30.0
 LEAD = 0.05
 """What the floor of the hottest buffers counts as lower, in capacities, in every second round of shapes."""
 
+WAYS = ((FORWARD, False), (BACKWARD, False), (WIDE, False), (FORWARD, True))
+"""Ways of searching, in turn, and whether the first or the last decision that raised a buffer is blamed."""
+
 CROWDING = 5.0
 NOISE = 0.1
 
@@ -83,6 +86,7 @@ class Memory:
 
     heat: Floats
     way: int = FORWARD
+    early: bool = True
     searches: int = 0
     steps: int = 0
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -137,13 +141,10 @@ def next_order(table: Columns, capacity: int, memory: Memory) -> Order:
     rank = np.empty(len(score), np.int64)
     rank[np.argsort(-score, kind="stable")] = np.arange(len(score))
     lead = LEAD * capacity * hot if turn % 2 == 0 else np.zeros(len(score))
-    return Order(rank, lead.astype(np.int64), memory.way)
+    return Order(rank, lead.astype(np.int64), memory.way, memory.early)
 
 
 def memories(sections: int, seed: int) -> Iterator[Memory]:
     """A memory for each way of searching, in turn, for ever."""
-    ways = [
-        Memory(np.zeros(sections), way, random=np.random.default_rng(seed))
-        for way in (FORWARD, BACKWARD, WIDE)
-    ]
+    ways = [Memory(np.zeros(sections), way, early, random=np.random.default_rng(seed)) for way, early in WAYS]
     return itertools.cycle(ways)

@@ -9,10 +9,9 @@ always be pushed down until every buffer rests on another one or on zero.
 
 A *section* is a largest set of buffers that are live together. A section is dead when no unplaced buffer
 in it can be the lowest one and leave room for the others. The decisions that made it dead form a
-*conflict set*; the search jumps back to the latest of them and skips all decisions between. Of a buffer that
-lies higher than a proof needs, the first decision that raised it high enough is in the set. Which of several
-dead sections counts, and how far its conflict reaches, is the *way* of the search: no way is best for every
-problem, so that the exact solver takes turns.
+*conflict set*; the search jumps back to the latest of them and skips all decisions between. Which of several
+dead sections counts, which of the decisions that raised a buffer is blamed, and how far a conflict reaches
+is the *way* of the search: no way is best for every problem, so that the exact solver takes turns.
 
 The idea of canonical solutions and of checking sections is MiniMalloc's (Moffitt, ASPLOS 2023); holding a
 buffer instead of ordering all placements by offset, the conflict sets and the watched buffers are ours.
@@ -134,13 +133,12 @@ def _can_begin(tables: Tables, state: State, section: int, room: int) -> bool:
 
 
 @njit(cache=True)
-def _blame_section(tables: Tables, state: State, section: int, capacity: int, latest: int) -> bool:
+def _blame_section(tables: Tables, state: State, section: int, need: int, latest: int) -> bool:
     """The conflict set is what proves where unplaced buffers lie; false if it goes beyond ``latest``."""
     conflict, level, pool = state.conflict, state.level, state.pool
     why, past, trail = state.why, state.past, state.trail
     conflict[:] = 0
     state.heat[section] += 1
-    need = capacity - state.rest[section] + 1
     for i in range(tables.member_start[section], tables.member_start[section + 1]):
         if level[tables.member[i]] >= 0:
             continue
@@ -180,15 +178,16 @@ def _consistent(tables: Tables, state: State, order: Order, capacity: int) -> bo
             continue
         if _can_begin(tables, state, section, room):
             continue
+        need = room + 1 if order.early else FAR
         if order.way != WIDE:
-            _blame_section(tables, state, section, capacity, state.counter[DEPTH])
+            _blame_section(tables, state, section, need, state.counter[DEPTH])
             _blame_placed(tables, state, section)
             state.counter[QUEUE] = 0
             return False
         if latest < 0:
             latest = state.counter[DEPTH]
             state.best[:] = FULL
-        if _blame_section(tables, state, section, capacity, latest) and _earlier(state.conflict, state.best):
+        if _blame_section(tables, state, section, need, latest) and _earlier(state.conflict, state.best):
             state.best[:] = state.conflict
             latest = max(_latest(state.best), 0)
     if latest >= 0:
@@ -305,7 +304,7 @@ def _hold(tables: Tables, state: State, order: Order, buffer: int) -> None:
     least = support if support == FAR else _aligned(support, tables.alignment[buffer])
     if least <= state.low[buffer]:
         return
-    _blame_support(tables, state, buffer, support)
+    _blame_support(tables, state, buffer, support, order.early)
     row = state.counter[POOL]
     state.pool[row] = state.conflict
     state.counter[POOL] = row + 1
@@ -315,14 +314,14 @@ def _hold(tables: Tables, state: State, order: Order, buffer: int) -> None:
 
 
 @njit(cache=True)
-def _blame_support(tables: Tables, state: State, buffer: int, support: int) -> None:
+def _blame_support(tables: Tables, state: State, buffer: int, support: int, early: bool) -> None:
     """Add what proves that no unplaced neighbour ends below ``support``."""
     for i in range(tables.near_start[buffer], tables.near_start[buffer + 1]):
         other = tables.near[i]
         if state.level[other] >= 0:
             _blame_level(state, state.level[other])
         elif tables.size[other] < support:
-            need = support - tables.size[other]
+            need = support - tables.size[other] if early else FAR
             _blame(state.conflict, state.pool, _reason(state.why, state.past, state.trail, other, need))
 
 

@@ -50,11 +50,14 @@ class Order(NamedTuple):
         lead: bytes by which the floor counts as lower.
         way: FORWARD or BACKWARD: sections are checked in turn until one is dead, the ones queued last first.
             WIDE: all are checked, and the earliest of the conflicts counts, the smallest that can be had.
+        early: of a buffer that lies higher than a proof needs, the first decision that raised it enough is
+            blamed; else the last that raised it.
     """
 
     rank: Ints
     lead: Ints
     way: int = 0
+    early: bool = True
 
 
 class State(NamedTuple):
