@@ -24,7 +24,7 @@ from peakfold.plan.fission.states import Factor, Partial
 from peakfold.plan.fission.waists import Stretch, stretches
 from peakfold.plan.schedule.deadline import Deadline
 
-Source = Literal["widest", "stages", "dominator", "hot", "stretch", "bridge", "pair", "alike"]
+Source = Literal["widest", "stages", "dominator", "hot", "stretch", "bridge", "pair", "alike", "layers"]
 
 LEVELS = 4
 """Bands of scores (algorithm 1's L)."""
@@ -150,9 +150,9 @@ def _of_axis(
                 yield made
     for nodes in dominators(ground.graph, ground.reach, hot, component, levels):
         allowed = {ident: 0 for ident in nodes if ident in plain}
-        yield from _first(ground, hot, component, allowed, "dominator")
+        yield from largest_in(ground, hot, component, allowed, "dominator")
     for stretch in parts:
-        yield from _first(ground, hot, component, stretch.k_of, "stretch")
+        yield from largest_in(ground, hot, component, stretch.k_of, "stretch")
     yield from _bridges(ground, hot, component)
     yield from _paired(ground, hot, component)
 
@@ -232,7 +232,7 @@ def _everywhere(layers: Layers, component: Component, one: Candidate) -> Iterato
             yield replace(one, runs=piece.runs, source="alike", rest=rest)
 
 
-def _first(
+def largest_in(
     ground: Ground, hot: Set[Value], component: Component, allowed: Mapping[int, int], source: Source
 ) -> Iterator[Candidate]:
     """The regions grown inside some nodes from the largest tensor that they make along an axis.

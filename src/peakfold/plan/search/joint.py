@@ -227,7 +227,8 @@ class Joint:
         costs = self.costs_of(solver.prepared)
         with self.clock.at("candidates"):
             until = self.deadline.part(CANDIDATES)
-            self.tree = tree_of(solver.prepared, costs, self.roots, solver.axes, until)
+            roots = replace(self.roots, layers=self.measured)
+            self.tree = tree_of(solver.prepared, costs, roots, solver.axes, until)
         tables = tabulate(solver.prepared, costs)
         with self.clock.at("footprints"):
             ground = Ground.of(frame(tables), costs.link.copy)
@@ -264,7 +265,7 @@ class Joint:
             if self.deadline.left <= polish:
                 return "time"
             self.scout.look(SKETCHED)
-            batch = self.scout.take(BATCH, self._so_far, leads if not turn else ())
+            batch = self.scout.take(BATCH, self._so_far, leads[turn * BATCH :])
             if not batch:
                 return "converged"
             with self.clock.at("plan"):

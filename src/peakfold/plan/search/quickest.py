@@ -5,6 +5,8 @@ most of the work is looked at in every usual number of parts before anything els
 and checkpointing inside it, are such states.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from peakfold.plan.fission.tree import choices
@@ -51,7 +53,8 @@ def leading(
 ) -> tuple[list[State], tuple[float, ...]]:
     """Return states that are planned first where a whole front is searched, and the times of the front.
 
-    They are the fastest state, and that of most parts which takes little longer than the whole.
+    They are the fastest state, that of most parts which takes little longer than the whole, and the program
+    layer by layer in as many parts.
 
     Args:
         sketch: measures states.
@@ -64,7 +67,15 @@ def leading(
         return [], ()
     within = [state for state, seconds in found.items() if seconds <= max(times[:2])]
     finest = sorted(within, key=lambda state: -max(state.parts))
-    return list(dict.fromkeys([*list(found)[:1], *finest[:1]])), with_fastest(times, found)
+    by_layer = _layered(sketch, start, max(finest[0].parts)) if finest else ()
+    return list(dict.fromkeys([*list(found)[:1], *finest[:1], *by_layer])), with_fastest(times, found)
+
+
+def _layered(sketch: Sketch, start: State, most: int) -> Iterator[State]:
+    for index, one in enumerate(sketch.tree.candidates):
+        possible = [parts for parts in _counts(one.length) if parts <= most]
+        if one.source == "layers" and possible:
+            yield start.to((*start.parts[:index], max(possible), *start.parts[index + 1 :]))
 
 
 def with_fastest(times: tuple[float, ...], found: dict[State, float]) -> tuple[float, ...]:

@@ -12,6 +12,8 @@ from peakfold.plan.fission.axes import Axes, anchor_of
 from peakfold.plan.fission.candidates import LEVELS, Candidate, candidates, hottest
 from peakfold.plan.fission.dims import Component
 from peakfold.plan.fission.finer import times
+from peakfold.plan.fission.grow import Ground
+from peakfold.plan.fission.layered import layered
 from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.small import outside
 from peakfold.plan.fission.split import within
@@ -30,7 +32,7 @@ IN_LAYERS = 4
 """Of these, pairs of loops in all layers that are alike."""
 ALIKE = 0.9
 """Share of runs of either candidate that both have, from which on they are alike."""
-FAR = frozenset({"widest", "stages", "alike"})
+FAR = frozenset({"widest", "stages", "alike", "layers"})
 """Sources of candidates that reach furthest in one move."""
 
 
@@ -42,11 +44,13 @@ class Roots:
         levels: bands of scores in which dominators are looked for (algorithm 1's L).
         tree: whether regions are looked for at all, beside the widest ones.
         hot: whether they are looked for around what lives at the peak alone; else around everything.
+        layers: whether the program is split layer by layer too, along the axes of most bytes.
     """
 
     levels: int = LEVELS
     tree: bool = True
     hot: bool = True
+    layers: bool = False
 
 
 def tree_of(
@@ -64,6 +68,9 @@ def tree_of(
     hot = _hot(graph, costs) if roots.hot else set(graph.storages())
     reading, along = axes.reading(graph), axes.of(graph)
     found = [*_widest(reading, hot, along), *_in_stages(reading, hot, along)]
+    if roots.layers:
+        ground = Ground(reading)
+        found += [one for axis in hottest(graph, hot, along)[:WIDEST] for one in layered(ground, hot, axis)]
     if roots.tree:
         grown = candidates(graph, hot, along, levels=roots.levels, reading=reading, deadline=deadline)
         alike = [one for one in grown if one.source == "alike"][:IN_LAYERS]
