@@ -100,6 +100,8 @@ FORMS: dict[str, Forms] = {
     "aten.fmod.Tensor": _both("fmod", "Tensor", "Tensor_out"),
     "aten.remainder.Tensor": _both("remainder", "Tensor", "Tensor_out"),
     "aten.atan2.default": _both("atan2", "default", "out"),
+    "aten.hypot.default": _both("hypot", "default", "out"),
+    "aten.copysign.Tensor": _both("copysign", "Tensor", "out"),
     "aten.maximum.default": Forms(out="aten.maximum.out"),
     "aten.minimum.default": Forms(out="aten.minimum.out"),
     # optimizers
