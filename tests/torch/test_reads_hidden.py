@@ -546,3 +546,23 @@ def test_an_optimizer_with_a_step_of_its_own_is_refused():
     optimizer.step = lambda: None
     with pytest.raises(CaptureError, match=r"its step\(\) was replaced on this object alone"):
         guarded(model, optimizer=optimizer)
+
+
+def test_a_tensor_beside_the_model_that_comes_to_need_a_gradient():
+    held = torch.ones(4)
+    broken = guarded(Reading(lambda model, x: x * held))
+    held.requires_grad_()
+    assert (
+        broken() == "requires_grad of a tensor of shape (4,) that the code reads is True, captured as False"
+    )
+
+
+def test_another_optimizer_of_a_class_above_breaks_nothing():
+    """torch wraps the step of a class when the first optimizer of it is made."""
+    above = type("Above", (Descent,), {"step": Descent.__dict__["step"]})
+    kind = type("Own", (above,), {"step": Descent.__dict__["step"]})
+    model = Reading(lambda model, x: x)
+    broken = guarded(model, optimizer=(optimizer := kind(model.parameters())))
+    above([torch.nn.Parameter(torch.ones(1))])
+    assert broken() is None
+    assert type(optimizer) is kind

@@ -16,6 +16,7 @@ from peakfold.bridge.capture.guards import (
     batch_guards,
     hook_tables,
 )
+from peakfold.bridge.capture.namespaces import Attributes
 from peakfold.bridge.capture.optimizer_guards import OptimizerGuard, optimizer_guard
 from peakfold.bridge.capture.outside import outside
 from peakfold.bridge.capture.reads import Reader
@@ -41,7 +42,11 @@ def guards_of(
     truths = truths_of(trace.tape.book.comparisons.values())
     reader = Reader(code, model)
     others = tuple(leaf for leaf in batch.leaves if not isinstance(leaf, torch.Tensor))
-    found = (*reader.everything(function, optimizer, others), *variable_entries(code.variables))
+    found = (
+        *reader.everything(function, optimizer, others),
+        *variable_entries(code.variables),
+        *map(_needs, trace.tape.constants.values()),
+    )
     roots = (model, *reader.others)
     entries = tuple(_distinct(found))
     copied = tuple(entry for entry in entries if not _is_one_object(entry))
@@ -75,6 +80,12 @@ def guards_of(
         tuple(parameter.grad is not None for parameter in graded),
         outside(model, function, code.ran, (entry for entry in entries if entry.key not in code.stored)),
     )
+
+
+def _needs(constant: torch.Tensor) -> Entry:
+    """Return whether a tensor that is neither the model's nor the batch's needs a gradient."""
+    label = f"requires_grad of a tensor of shape {tuple(constant.shape)} that the code reads"
+    return Entry.of(Attributes(constant), "requires_grad", label)
 
 
 def _held(module: torch.nn.Module) -> tuple[Mapping[str, object], ...]:

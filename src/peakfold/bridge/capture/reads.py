@@ -114,6 +114,8 @@ class Reader:
         yield Entry(OwnStep(optimizer), "step", MISSING, f"step of the {kind.__name__}")
         for base in kind.__mro__:
             yield Entry.of(vars(base), "step", f"{base.__qualname__}.step")
+            if "step" in vars(base):
+                break
         if is_torch(kind):
             return
         for name in sorted(self._names & optimizer.__dict__.keys() - _OF_OPTIMIZERS):
