@@ -156,7 +156,9 @@ def verify(folder: FolderOf, json: JsonOf = None) -> None:
     chosen = calls.saved_options(saved, folder)
     output = Output(json)
     output.check()
-    report = _run(chosen, (_memory_of(saved), None, 0.0, 0), saved.texts.plan, output)
+    report = _run(
+        chosen, (_memory_of(saved), None, 0.0, 0), saved.texts.plan, output, source=saved.texts.source
+    )
     output.write(report)
     output.tables.print(verdict_line(equality(report.equal)))
     _require_equal(report)
@@ -355,6 +357,7 @@ def _run(
     plan: str | None,
     output: Output,
     files: Mapping[str, str | None] = MappingProxyType({}),
+    source: str | None = None,
 ) -> Report:
     from peakfold.pipeline.request import request
 
@@ -381,7 +384,7 @@ def _run(
         save_search=files.get("save_search"),
     )
     with Reporter(output.progress) as progress, output.alone():
-        report = calls.optimize(chosen, asked, progress)
+        report = calls.optimize(chosen, replace(asked, source=source), progress)
     return replace(report, request=chosen)
 
 

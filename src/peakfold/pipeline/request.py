@@ -29,6 +29,7 @@ class Request:
         verify: prove equality and measure, by running both.
         device: ``"cpu"``, ``"cuda"`` or a simulated one, ``"sim:rtx3090"``.
         plan: text of a plan to apply instead of searching.
+        source: a program that was emitted for that plan, to run instead of emitting one.
         name: what reports call the program.
         rewrite: rewrite the graph first, where that raises neither peak nor time and keeps every bit.
         offload: where values may wait outside the device: ``"none"``, ``"host"`` for its memory, or a
@@ -52,6 +53,7 @@ class Request:
     verify: bool = True
     device: str = "cpu"
     plan: str | None = None
+    source: str | None = None
     name: str = ""
     rewrite: bool = True
     offload: str | None = None

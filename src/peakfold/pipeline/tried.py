@@ -54,6 +54,8 @@ def try_once(run: Run, facts: Facts, bounds: Bounds) -> Tried:
         arena.require_kept(kept.plan, graph)
     run.stages.dump("plan.txt", print_plan(kept.plan, graph, splitter=Splitter()))
     program = run.program(facts.captured, facts.costs, kept.plan, facts.budget)
+    if run.asked.source is not None:
+        program = replace(program, source=run.asked.source)
     run.stages.dump("step.py", program.source)
     return Tried(program, kept, facts)
 

@@ -28,7 +28,7 @@ def load_source(source: str) -> Program:
     """Return the ``step`` function of an emitted file; tracebacks show its lines.
 
     Raises:
-        CacheError: the text is not Python, or defines no ``step``.
+        CacheError: the text is not Python, fails, or defines no ``step``.
 
     Example:
         >>> load_source("def step(tensors, scalars): return (tensors['x'],)")({"x": 1}, {})
@@ -40,6 +40,8 @@ def load_source(source: str) -> Program:
         exec(compile(source, filename, "exec"), namespace)
     except SyntaxError as error:
         raise _unusable(f"line {error.lineno}: {error.msg}") from error
+    except Exception as error:
+        raise _unusable(f"{type(error).__name__}: {error}") from error
     step = namespace.get("step")
     if not callable(step):
         raise _unusable("no function step")
