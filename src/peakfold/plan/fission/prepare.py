@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType
-from peakfold.plan.fission import gradients, identities, norms, resizing, softmax
+from peakfold.plan.fission import gradients, identities, norms, resizing, scales, softmax
 from peakfold.plan.fission.rebuild import Rebuild, dense, placed_on, without_unread
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -42,13 +42,13 @@ def prepare(graph: Graph, *, batch_norms: bool = True) -> Graph:
     build = Rebuild(graph)
     drawn_from = _drawn_from(graph)
     rows = is_single(graph)
-    stats = norms.Norms(rows=rows)
+    stats, moved = norms.Norms(rows=rows), scales.Scales(graph)
     rewrites = {**REWRITES, **ROWS} if rows else REWRITES
     for node in graph.nodes:
         rewrite = rewrites.get(node.op.packet)
         if node.id in drawn_from:
             _empty(build, node)
-        elif batch_norms and stats.rewrite(build, node):
+        elif (batch_norms and stats.rewrite(build, node)) or moved.rewrite(build, node):
             continue
         elif rewrite is None or not rewrite(build, node):
             build.keep(node)

@@ -97,11 +97,12 @@ def _without_small(graph: Graph, candidate: Candidate, axes: Axes) -> Candidate:
 
 
 def _distinct(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Leave out what splits nearly the same as one before it, into as many."""
+    """Leave out what splits nearly the same as one before it, into as many, in as many loops."""
     kept: list[tuple[Candidate, frozenset[Run]]] = []
     for one in found:
         runs = frozenset(one.every)
-        others = (own for other, own in kept if (other.axis, other.length) == (one.axis, one.length))
+        kind = (one.axis, one.length, len(one.rest))
+        others = (own for other, own in kept if (other.axis, other.length, len(other.rest)) == kind)
         if all(len(runs & own) < ALIKE * len(runs | own) for own in others):
             kept.append((one, runs))
     return tuple(one for one, _ in kept[:MOST])
