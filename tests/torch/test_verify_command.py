@@ -39,4 +39,7 @@ def test_a_program_that_was_edited(folder, capfd):
         assert guarded(app, ["verify", str(folder)]) == code, new
         said = capfd.readouterr().err
         assert words in " ".join(said.split())
+        assert ("if step.py, or what the target returns, was changed since" in " ".join(said.split())) == (
+            code == 5
+        )
         assert "Traceback" not in said

@@ -161,7 +161,7 @@ def verify(folder: FolderOf, json: JsonOf = None) -> None:
     )
     output.write(report)
     output.tables.print(verdict_line(equality(report.equal)))
-    _require_equal(report)
+    _require_equal(report, _AFTER_EDITS.format(folder))
 
 
 def _memory_of(saved: Report) -> str | int | None:
@@ -388,7 +388,14 @@ def _run(
     return replace(report, request=chosen)
 
 
-def _require_equal(report: Report) -> None:
+_FAULT = "this is a fault of peakfold: please report it with plan.txt and graph.txt of --out DIR"
+_AFTER_EDITS = (
+    "if step.py, or what the target returns, was changed since, optimize again; "
+    "if not, this is a fault of peakfold: please report it with the files of {}"
+)
+
+
+def _require_equal(report: Report, hint: str = _FAULT) -> None:
     if report.equal.ok is not False:
         return
     raise NotEqualError(
@@ -396,7 +403,7 @@ def _require_equal(report: Report) -> None:
         what=f"the optimized {report.target} does not compute what the original does",
         expected=f"an error of at most {error_text(report.equal.bound)}",
         got=error_text(report.equal.max_error),
-        hint="this is a fault of peakfold: please report it with plan.txt and graph.txt of --out DIR",
+        hint=hint,
     )
 
 
