@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.torch.programs import plain_schedule
 
+import peakfold
 from peakfold.bridge.capture import capture_step
 from peakfold.bridge.capture.value_texts import alike
 from peakfold.bridge.codegen.emit import emit
@@ -215,6 +216,8 @@ def test_what_a_loss_closes_over_is_compared_where_it_is_given(saved):
         PlanError, match=r"shift, which loss\.<locals>\.of closes over, is 1\.5 instead of 0\.5"
     ):
         load(path, found.model(), None, loss_fn=found.loss(1.5))
+    with pytest.raises(PlanError, match=r"is 1\.5 instead of 0\.5"):
+        peakfold.load(path, found.model(), loss_fn=found.loss(1.5))
     load(path, found.model(), None)(*BATCH)
 
 

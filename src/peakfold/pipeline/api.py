@@ -214,14 +214,27 @@ def largest_batch(
     return largest(Task(model, loss_fn, optimizer, batch), memory, progress=progress)
 
 
-def load(path: str | Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Step:
+def load(
+    path: str | Path,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    loss_fn: Callable[..., object] | None = None,
+) -> Step:
     """Return a saved step, bound to a model and an optimizer of the kind that it was made for.
+
+    Args:
+        path: of the file that ``step.save`` wrote.
+        model: in the place of the one that was captured.
+        optimizer: likewise.
+        loss_fn: what was run on the model; it is not run again, but compared with what it was, and so is
+            what it closes over. Without it, only a function that a loaded module names is compared.
 
     Raises:
         CacheError: the file is missing, corrupt or of another version.
-        PlanError: it is for another model.
+        PlanError: it is for another model, or the code or what it reads was changed.
     """
-    return load_step(Path(path), model, optimizer)
+    return load_step(Path(path), model, optimizer, loss_fn=loss_fn)
 
 
 def share_arena(*steps: Step) -> int:
