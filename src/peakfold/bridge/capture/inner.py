@@ -44,9 +44,9 @@ class Inner(Tape):
             outer=outer,
         )
 
-    def constant(self, tensor: torch.Tensor) -> torch.Tensor:
+    def constant(self, tensor: torch.Tensor, *, fresh: bool = False) -> torch.Tensor:
         """Return the fake tensor of a real one; all of the program holds it."""
-        return self.outer.constant(tensor)
+        return self.outer.constant(tensor, fresh=fresh)
 
     def host_value(self, number: HostNumber) -> Value:
         """Refuse numbers of an optimizer."""

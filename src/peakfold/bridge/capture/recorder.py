@@ -96,7 +96,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args, kwargs
         if func is not aten.detach.default and self.tape.places.phase == "forward":
             _check_need_no_gradient([leaf for leaf in leaves if id(leaf) not in self.tape.known])
-        made = [self.tape.constant(x) if _is_real(x) else x for x in leaves]
+        fresh = func is aten.lift_fresh.default
+        made = [self.tape.constant(x, fresh=fresh) if _is_real(x) else x for x in leaves]
         return pytree.tree_unflatten(made, tree)  # type: ignore[no-any-return]
 
     def _keyed(
@@ -192,6 +193,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func._schema.name in _IN_PLACE_VIEWS:
             return self._view_in_place(func, args, kwargs)
         if func is aten.copy_.default and self.tape.view(args[0]).is_part:  # type: ignore[arg-type]
+            self.tape.check_may_write(args[:1])  # type: ignore[arg-type]
             return self._copy_into_part(*args[:2])  # type: ignore[arg-type]
         pure = functional(func)
         if pure is None:
@@ -202,6 +204,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 hint="write the result into a new tensor",
             )
         targets = _targets(func, args, kwargs)
+        self.tape.check_may_write(targets)
         if pure in DRAWS_IN_LOGICAL_ORDER and not targets[0].is_contiguous():
             return self._draw_in_memory_order(pure, targets[0], args)
         outs = {a.name for a in func._schema.arguments if a.is_out}

@@ -1,6 +1,6 @@
 """The tape: Values, the tensors that stand for them, and the nodes that have been recorded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -12,7 +12,7 @@ from peakfold.bridge.capture.functional import NEW, draws, inverse
 from peakfold.bridge.capture.host import HostBook, HostNumber
 from peakfold.bridge.capture.places import Places, model_line
 from peakfold.bridge.capture.replay import Replay
-from peakfold.bridge.capture.storage import HOLE, Geometry, Storages, View, ViewCall, fill
+from peakfold.bridge.capture.storage import HOLE, Cell, Geometry, Storages, View, ViewCall, fill
 from peakfold.bridge.capture.values import Values
 from peakfold.errors import CaptureError
 from peakfold.ir.graph import Arg, Graph, Input, Kind, Node, Op, State, Value
@@ -38,6 +38,7 @@ class Tape:
         host_values: what each host number stands for, by its tag.
         known: what real tensors of the model are called, by id.
         stand_ins: fake tensor of each constant, by id of the real one.
+        held: cells of the constants that are there before the program runs.
         input_writes: how often a graph input has been written.
         drawn: operators so far that took random numbers.
         key: that random numbers are made from; None where they are drawn from torch's stream.
@@ -56,6 +57,7 @@ class Tape:
     host_values: dict[float, Value] = field(default_factory=dict)
     known: dict[int, str] = field(default_factory=dict)
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)
+    held: list[Cell] = field(default_factory=list)
     input_writes: int = 0
     drawn: int = 0
     key: torch.Tensor | None = None
@@ -83,8 +85,8 @@ class Tape:
         self.host_values[float(number)] = value
         return number
 
-    def constant(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the fake tensor of a real one that the program holds."""
+    def constant(self, tensor: torch.Tensor, *, fresh: bool = False) -> torch.Tensor:
+        """Return the fake tensor of a real one that the program holds, or makes anew (`fresh`)."""
         if id(tensor) in self.known:
             raise CaptureError(
                 stage="capture",
@@ -107,7 +109,23 @@ class Tape:
         value = self.add_input(fake, f"constant.{len(self.constants)}", "constant")
         self.constants[value.node] = tensor
         self.stand_ins[id(tensor)] = fake
+        if not fresh:
+            self.held.append(self.view(fake).cell)
         return fake
+
+    def check_may_write(self, targets: Sequence[torch.Tensor]) -> None:
+        """Refuse writes to tensors that are neither the model's nor the program's: later steps would not."""
+        cells = [self.view(target).cell for target in targets] if self.held else []
+        if self.places.phase != "forward" or not any(one is cell for one in self.held for cell in cells):
+            return
+        raise CaptureError(
+            stage="capture",
+            what="the forward pass writes into a tensor that is no buffer of the model",
+            where=model_line(),
+            expected="writes to buffers, and to tensors that the forward pass makes itself",
+            got=f"a tensor of shape {tuple(targets[0].shape)}, which later steps would not write again",
+            hint="make it a buffer (register_buffer), or write into a clone of it",
+        )
 
     def value(self, tensor: torch.Tensor) -> Value:
         """Return what a tensor stands for now."""
