@@ -1,6 +1,7 @@
 """Python values that the model's code writes: a captured step would not write them again."""
 
 import collections
+import functools
 import types
 
 import numpy as np
@@ -268,3 +269,54 @@ def test_a_run_more_leaves_nothing_in_the_graph():
     )
     assert [(n.op, n.stream) for n in first.nodes] == [(n.op, n.stream) for n in later.nodes]
     assert first.state == later.state
+
+
+@functools.lru_cache
+def cached_global(count):
+    return torch.arange(count).float() / count
+
+
+class Cached(nn.Module):
+    """Reads tensors that functions made once."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.fc, self.way = nn.Linear(4, 2), way
+
+    @functools.lru_cache  # noqa: B019  that a method keeps what it made is what is tested
+    def method(self, count):
+        return torch.arange(count).float() / count
+
+    def helper(self, count):
+        return cached_global(count)
+
+    def forward(self, x):
+        return self.fc(x + self.way(self)).square().mean()
+
+
+_made = functools.cache(lambda: torch.ones(4))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda model: cached_global(4),
+        lambda model: model.method(4),
+        lambda model: model.helper(4),
+        lambda model: _made(),
+    ],
+    ids=["global", "method", "helper", "of a lambda"],
+)
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_no_tensor_of_the_capture_stays_in_a_cache(way, is_warm):
+    cached_global.cache_clear(), Cached.method.cache_clear(), _made.cache_clear()
+    torch.manual_seed(0)
+    model = Cached(way)
+    x = torch.randn(3, 4)
+    if is_warm:
+        model(x)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    capture_step(model, lambda model, x: model(x), optimizer, (x,))
+    eager_memory(model, lambda model, x: model(x), optimizer, (x,))
+    assert float(model(x)) == float(model(x))
+    assert float(way(model).sum()) == float(way(model).sum())

@@ -1,10 +1,12 @@
 """Where the model's code may write Python values: attributes, items, globals, closures."""
 
+import functools
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 import torch
 
@@ -14,6 +16,8 @@ from peakfold.bridge.capture.namespaces import Cells
 from peakfold.bridge.capture.places import is_model_code
 from peakfold.bridge.capture.python_values import DEEPEST, MOST, Kept
 from peakfold.bridge.capture.reads import is_standard, is_torch, is_volatile
+
+Cache: TypeAlias = "functools._lru_cache_wrapper[object]"
 
 _MOST_FUNCTIONS = 256
 """Functions whose globals and closures are followed."""
@@ -119,23 +123,33 @@ class PythonState:
     Attributes:
         spaces: where the names are.
         held: what each holds, by name.
+        caches: functions that keep what they returned, each with how often it was not there yet.
     """
 
     spaces: tuple[Namespace, ...] = ()
     held: tuple[Mapping[str, Kept], ...] = ()
+    caches: tuple[tuple[Cache, int], ...] = ()
 
     @staticmethod
     def of(model: torch.nn.Module, function: Callable[..., object]) -> "PythonState":
         """Return what can be reached from a model and the function that runs it."""
-        return PythonState._now(tuple(_Walk().everything(model, function)))
+        walk = _Walk()
+        return PythonState._now(tuple(walk.everything(model, function)), tuple(walk.caches))
 
     @staticmethod
-    def _now(spaces: tuple[Namespace, ...]) -> "PythonState":
-        return PythonState(spaces, tuple(space.now() for space in spaces))
+    def _now(spaces: tuple[Namespace, ...], caches: tuple[Cache, ...]) -> "PythonState":
+        misses = ((cache, cache.cache_info().misses) for cache in caches)
+        return PythonState(spaces, tuple(space.now() for space in spaces), tuple(misses))
 
     def later(self) -> "PythonState":
         """Return what the same names hold now."""
-        return PythonState._now(self.spaces)
+        return PythonState._now(self.spaces, tuple(cache for cache, _ in self.caches))
+
+    def forget(self) -> None:
+        """Empty the caches that something came into since: it may hold what only the capture knows."""
+        for cache, misses in self.caches:
+            if cache.cache_info().misses != misses:
+                cache.cache_clear()
 
     def changes(self, now: "PythonState") -> list[Change]:
         """Return what is otherwise in a later state."""
@@ -159,6 +173,7 @@ def is_same(old: Kept | None, new: Kept | None) -> bool:
 class _Walk:
     """Follows objects and functions to the namespaces that they may write."""
 
+    caches: list[Cache] = field(default_factory=list)
     _seen: dict[int, object] = field(default_factory=dict)
     _functions: int = 0
 
@@ -188,6 +203,9 @@ class _Walk:
             return
         elif isinstance(value, types.FunctionType):
             yield from self._function(value)
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self.caches.append(value)
+            yield from self._value(value.__wrapped__, label, depth)
         elif isinstance(value, types.MethodType | partial):
             for part in _parts(value):
                 yield from self._value(part, f"{type(part).__name__}.", depth)
@@ -215,8 +233,9 @@ class _Walk:
             held = vars(base)
             data = frozenset(name for name in held if _is_data(name, held[name]))
             yield Namespace(base, f"{base.__qualname__}.", data)
-            for name in ("forward", "__call__"):
-                yield from self._value(held.get(name), "", DEEPEST)
+            for value in list(held.values()):
+                if isinstance(value, types.FunctionType | functools._lru_cache_wrapper):
+                    yield from self._value(value, "", DEEPEST)
 
     def _function(self, function: types.FunctionType) -> Iterator[Namespace]:
         code, table = function.__code__, function.__globals__

@@ -34,6 +34,8 @@ def settled(model: torch.nn.Module, function: Callable[..., object]) -> Iterator
     except BaseException:
         _undo(before.changes(before.later()))
         raise
+    finally:
+        before.forget()
     found = before.changes(before.later())
     _undo(change for change in found if change.space.of_module or change.holds_fake)
 
@@ -45,6 +47,7 @@ def as_before(model: torch.nn.Module, function: Callable[..., object]) -> Iterat
     try:
         yield
     finally:
+        before.forget()
         _undo(before.changes(before.later()))
 
 
