@@ -4,6 +4,7 @@ Examples of hypothesis have no deadline: a first one compiles, and the machine m
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of what runs behind a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--accept"):
         os.environ["PEAKFOLD_ACCEPT"] = "1"
 
