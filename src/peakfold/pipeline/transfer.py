@@ -67,7 +67,7 @@ def _with_regions(plan: Plan, graph: Graph, other: Graph, digest: str) -> Plan |
         return None
     outer = transfer(replace(plan, regions=()), mine.graph, theirs.graph)
     parts = [
-        None if region.plan is None else transfer(region.plan, one.part, two.part)
+        None if region.plan is None else _of_body(region.plan, one.part, two.part)
         for region, one, two in zip(plan.regions, mine.bodies.values(), theirs.bodies.values(), strict=True)
     ]
     lost = any(r.plan is not None and p is None for r, p in zip(plan.regions, parts, strict=True))
@@ -75,6 +75,11 @@ def _with_regions(plan: Plan, graph: Graph, other: Graph, digest: str) -> Plan |
         return None
     regions = tuple(replace(region, plan=part) for region, part in zip(there, parts, strict=True))
     return replace(outer, graph=digest, regions=regions)
+
+
+def _of_body(plan: Plan, part: Graph, other: Graph) -> Plan | None:
+    """Carry the plan of a body over, whose graph was prepared with the whole."""
+    return _with_regions(plan, part, other, other.digest) if plan.regions else transfer(plan, part, other)
 
 
 def _region(region: Region, graph: Graph, other: Graph, axes: Axes) -> Region:
