@@ -14,6 +14,7 @@ from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.axes import anchor_of
 from peakfold.plan.fission.dims import Component, Vertex
 from peakfold.plan.fission.grow import Ground, Growth, steps
+from peakfold.plan.fission.readers import readers
 from peakfold.plan.fission.reading import Reading
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.states import Factor
@@ -96,16 +97,7 @@ def kept(graph: Graph, hot: Set[Value], component: Component) -> list[Vertex]:
 
 def _is_read_back(graph: Graph, value: Value) -> bool:
     """Whether the backward reads a storage, through views or not."""
-    waiting, seen = [value], {value}
-    while waiting:
-        for user in graph.users.get(waiting.pop(), ()):
-            node = graph.node[user]
-            if node.origin.phase == "backward" and not node.is_view:
-                return True
-            fresh = [out for out in node.outputs if node.is_view and out not in seen]
-            seen.update(fresh)
-            waiting += fresh
-    return False
+    return any(node.origin.phase == "backward" for node in readers(graph, value))
 
 
 def _pair(ground: Ground, joined: Set[int], vertex: Vertex) -> Pair | None:

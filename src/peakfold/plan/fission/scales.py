@@ -3,11 +3,11 @@
 ``c (q k)`` is ``(c q) k``, and the gradients of ``q`` and ``k`` are scaled, not that of the scores.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from peakfold.ir.graph import Arg, Graph, Node, Value
 from peakfold.ir.types import TensorType, contiguous_strides
+from peakfold.plan.fission.readers import readers
 from peakfold.plan.fission.rebuild import Rebuild
 
 SCALES = frozenset({"mul", "div"})
@@ -56,7 +56,7 @@ class Scales:
         product = graph.node.get(graph.storage(scaling.inputs[0]).node)
         if product is None or product.op.packet != "bmm" or product.id in self.behind:
             return False
-        alone = {user.id for user in _readers(graph, Value(product.id))} == {scaling.id}
+        alone = {user.id for user in readers(graph, Value(product.id))} == {scaling.id}
         if not alone or not _is_inner(graph, product) or not _fits(graph, scaling, _smaller(graph, product)):
             return False
         self.ahead[product.id] = scaling
@@ -65,7 +65,7 @@ class Scales:
 
     def _moves_behind(self, scaling: Node) -> None:
         graph, result = self.graph, Value(scaling.id)
-        products = list(_readers(graph, result))
+        products = list(readers(graph, result))
         if not products or result in graph.results:
             return
         ids = {user.id for user in products}
@@ -93,17 +93,6 @@ def _is_scaling(graph: Graph, node: Node) -> bool:
     value, number = node.args
     plain = isinstance(number, int | float) and not isinstance(number, bool)
     return plain and isinstance(value, Value) and graph.type(value) == node.types[0]
-
-
-def _readers(graph: Graph, value: Value) -> Iterator[Node]:
-    """Yield the steps that read a value, through views too."""
-    for user in graph.users.get(value, ()):
-        node = graph.node[user]
-        if node.is_view:
-            for made in node.outputs:
-                yield from _readers(graph, made)
-        else:
-            yield node
 
 
 def _is_inner(graph: Graph, product: Node) -> bool:

@@ -7,9 +7,10 @@ where nothing of the region reads what it makes, what it reads is placed, and it
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from peakfold.ir.graph import Graph, Node, Value
+from peakfold.ir.graph import Graph, Node
 from peakfold.ir.plan import Run
 from peakfold.ops.links import Factor
+from peakfold.plan.fission.readers import readers
 from peakfold.plan.fission.states import Assignment
 
 SMALL = 4096
@@ -59,23 +60,10 @@ def _stands_apart(graph: Graph, run: Run, ids: set[int], states: Assignment) -> 
     made = {owner for value in node.inputs if (owner := graph.storage(value)).node in ids}
     if not made:
         return all(_is_read_in_place(states.get(value)) for value in node.outputs)
-    read = any(_readers(graph, value) & ids for value in node.outputs)
+    read = any(reader.id in ids for value in node.outputs for reader in readers(graph, value))
     return not run.k and not read and len(made) <= len(node.outputs)
 
 
 def _is_read_in_place(state: object) -> bool:
     """Whether a part reads its rows where they are, without a copy."""
     return state is None or (isinstance(state, Factor) and state.dim == 0 and state.outer == 1)
-
-
-def _readers(graph: Graph, value: Value) -> set[int]:
-    """Ids of the steps that read a value, through views too."""
-    found, waiting = set[int](), [value]
-    while waiting:
-        for user in graph.users.get(waiting.pop(), ()):
-            node = graph.node[user]
-            if node.is_view:
-                waiting += node.outputs
-            else:
-                found.add(user)
-    return found
