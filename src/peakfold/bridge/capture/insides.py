@@ -60,14 +60,14 @@ def properties_of(kind: type) -> frozenset[str]:
     return frozenset(name for base in kind.__mro__[:-2] for name in vars(base) if not name.startswith("__"))
 
 
-def parts_of(value: object) -> list[object]:
+def parts_of(value: object, most: int = MOST_COPIED) -> list[object]:
     """Return what a container or a bound function holds; nothing of a large one."""
     if isinstance(value, partial):
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
     assert isinstance(value, dict | list | tuple | deque | types.MappingProxyType)
-    if len(value) > MOST_COPIED:
+    if len(value) > most:
         return []
     return list(value if isinstance(value, list | tuple | deque) else value.values())
 

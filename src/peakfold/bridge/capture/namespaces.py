@@ -8,7 +8,17 @@ from functools import partial
 import torch
 
 
-class Cells(Mapping[str, object]):
+class _OneEntry(Mapping[str, object]):
+    """A namespace of one entry, whatever its key."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Cells(_OneEntry):
     """A closure cell as a namespace of one entry."""
 
     def __init__(self, cell: types.CellType) -> None:
@@ -19,12 +29,6 @@ class Cells(Mapping[str, object]):
             return self._cell.cell_contents
         except ValueError:
             raise KeyError(key) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 1
 
 
 class Attributes(Mapping[str, object]):
@@ -60,7 +64,7 @@ class Attributes(Mapping[str, object]):
         return len(dir(self._of))
 
 
-class Variable(Mapping[str, object]):
+class Variable(_OneEntry):
     """A context variable as a namespace of one entry."""
 
     def __init__(self, variable: ContextVar[object]) -> None:
@@ -72,14 +76,8 @@ class Variable(Mapping[str, object]):
         except LookupError:
             raise KeyError(key) from None
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
 
-    def __len__(self) -> int:
-        return 1
-
-
-class OwnStep(Mapping[str, object]):
+class OwnStep(_OneEntry):
     """The ``step`` that an optimizer has in place of its class's; what schedulers put there is none."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -90,9 +88,3 @@ class OwnStep(Mapping[str, object]):
         if getattr(found, "_wrapped_by_lr_sched", False):
             raise KeyError(key)
         return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 1

@@ -15,8 +15,9 @@ import torch
 
 from peakfold.bridge.capture.bytecode import globals_of
 from peakfold.bridge.capture.entries import MISSING, Entry
+from peakfold.bridge.capture.insides import parts_of
 from peakfold.bridge.capture.namespaces import Attributes, Cells
-from peakfold.bridge.capture.reads import is_standard, is_torch, is_volatile
+from peakfold.bridge.capture.reads import is_foreign, is_volatile
 from peakfold.bridge.capture.value_texts import alike, state_of, text_of
 
 Function = Callable[..., object]
@@ -192,7 +193,7 @@ def _loaded(one: Outside) -> Table | None:
 def _classes(model: torch.nn.Module) -> dict[str, type]:
     """Return the classes of a model's modules, by name."""
     kinds = dict.fromkeys(type(module) for module in model.modules())
-    bases = (base for kind in kinds for base in kind.__mro__ if not _is_foreign(base))
+    bases = (base for kind in kinds for base in kind.__mro__ if not is_foreign(base))
     return {base.__qualname__: base for base in bases}
 
 
@@ -256,25 +257,16 @@ def _named(function: types.FunctionType) -> Iterator[object]:
 
 def _inside(value: object) -> Iterator[object]:
     if isinstance(value, type):
-        if not _is_foreign(value):
+        if not is_foreign(value):
             yield from (
-                _plain(held)
-                for base in value.__mro__
-                if not _is_foreign(base)
-                for held in vars(base).values()
+                _plain(held) for base in value.__mro__ if not is_foreign(base) for held in vars(base).values()
             )
-    elif isinstance(value, types.MethodType):
-        yield from (value.__func__, value.__self__)
-    elif isinstance(value, partial):
-        yield from (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, dict | list | tuple) and len(value) <= _MOST:
-        yield from value.values() if isinstance(value, dict) else value
-    elif not _is_foreign(type(value)):
+    elif isinstance(value, types.MethodType | partial) or (
+        isinstance(value, dict | list | tuple) and len(value) <= _MOST
+    ):
+        yield from parts_of(value)
+    elif not is_foreign(type(value)):
         yield type(value)
-
-
-def _is_foreign(kind: type) -> bool:
-    return is_torch(kind) or is_standard(kind)
 
 
 def _plain(held: object) -> object:

@@ -12,10 +12,11 @@ import torch
 
 from peakfold.bridge.capture.bytecode import globals_of, stores_of
 from peakfold.bridge.capture.entries import MISSING, is_scalar
+from peakfold.bridge.capture.insides import parts_of
 from peakfold.bridge.capture.namespaces import Cells
 from peakfold.bridge.capture.places import is_model_code
 from peakfold.bridge.capture.python_values import DEEPEST, MOST, Kept
-from peakfold.bridge.capture.reads import is_standard, is_torch, is_volatile
+from peakfold.bridge.capture.reads import is_foreign, is_volatile
 
 Cache: TypeAlias = "functools._lru_cache_wrapper[object]"
 
@@ -207,10 +208,10 @@ class _Walk:
             self.caches.append(value)
             yield from self._value(value.__wrapped__, label, depth)
         elif isinstance(value, types.MethodType | partial):
-            for part in _parts(value):
+            for part in parts_of(value, MOST):
                 yield from self._value(part, f"{type(part).__name__}.", depth)
         elif isinstance(value, dict | list | tuple | deque):
-            for item in _parts(value):
+            for item in parts_of(value, MOST):
                 yield from self._value(item, f"{label}item.", depth - 1)
         elif isinstance(value, type):
             yield from self._class(value)
@@ -260,20 +261,9 @@ class _Walk:
         return known
 
 
-def _parts(value: object) -> list[object]:
-    if isinstance(value, partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, types.MethodType):
-        return [value.__func__, value.__self__]
-    assert isinstance(value, dict | list | tuple | deque)
-    if len(value) > MOST:
-        return []
-    return list(value.values() if isinstance(value, dict) else value)
-
-
 def _is_foreign(kind: type) -> bool:
     """Whether a class is torch's or Python's own; what only has attributes is its user's."""
-    return kind is not types.SimpleNamespace and (is_torch(kind) or is_standard(kind))
+    return kind is not types.SimpleNamespace and is_foreign(kind)
 
 
 def _is_data(name: str, value: object) -> bool:

@@ -346,6 +346,11 @@ def is_torch(value: object) -> bool:
     return _root_of(value) == "torch"
 
 
+def is_foreign(kind: type) -> bool:
+    """Whether a class is torch's or Python's own."""
+    return is_torch(kind) or is_standard(kind)
+
+
 @cache
 def _names_of(kind: type) -> frozenset[str]:
     """Return the names in the methods of torch's own modules, whose code is not watched."""
