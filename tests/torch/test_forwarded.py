@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.torch.capture_support import assert_types_hold, same
+from tests.torch.test_quicker import Call
 from torch import nn
 
 from peakfold.bridge.capture import capture_inference, capture_step
@@ -60,15 +61,6 @@ def program(seed):
         return tuple(read)
 
     return run
-
-
-class Call(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tests.torch.capture_support import assert_types_hold, same
+from tests.torch.test_quicker import Call
 from torch import nn
 
 import peakfold
@@ -23,15 +24,6 @@ def costs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PEAKFOLD_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-class Call(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
 
 
 OPERATORS = (
