@@ -1,14 +1,16 @@
 """The same plan for another capture of the same program: another precision, batch or machine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Value
-from peakfold.ir.plan import CompressGap, OffloadGap, Plan, Recompute, Region, Run
-from peakfold.plan.fission.axes import Axes, find
+from peakfold.ir.plan import Anchor, CompressGap, OffloadGap, Plan, Recompute, Region, Run
+from peakfold.ops.links import Factor
+from peakfold.plan.fission.axes import Axes, anchor_of, find
 from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.prepare import prepare
+from peakfold.plan.fission.split import within
 
 
 def transfer(plan: Plan, graph: Graph, other: Graph) -> Plan | None:
@@ -88,13 +90,25 @@ def _region(region: Region, graph: Graph, other: Graph, axes: Axes) -> Region:
     names = {node.id: node.name for node in graph.nodes} | {given.id: given.name for given in graph.inputs}
     known = {Run(ids[names[r.node]], r.k) for r in region.runs if names[r.node] in ids}
     runs = tuple(sorted(known | set(_between(other, known, set(names.values())))))
-    anchor = region.anchor
-    if anchor is not None:
-        anchor = replace(anchor, value=Value(ids[names[anchor.value.node]], anchor.value.index))
-    moved = replace(region, runs=runs, anchor=anchor, plan=None)
+    known_ids = {ident: ids[name] for ident, name in names.items() if name in ids}
+    moved = replace(region, runs=runs, anchor=_anchor(region, graph, known_ids, axes), plan=None)
     length = find(axes.of(other), moved)[0].length
     size = -(-length // min(region.parts, length))
     return replace(moved, parts=-(-length // size))
+
+
+def _anchor(region: Region, graph: Graph, there: Mapping[int, int], axes: Axes) -> Anchor | None:
+    """Return what says a region's axis in another graph: another split value, where that lacks its own."""
+    anchor = region.anchor
+    if anchor is None:
+        return None
+    if anchor.value.node in there:
+        return replace(anchor, value=Value(there[anchor.value.node], anchor.value.index))
+    states = axes(graph, region, frozenset(within(graph, region.runs))).states
+    for value, state in states.items():
+        if isinstance(state, Factor) and value.node in there:
+            return anchor_of((Value(there[value.node], value.index), state))
+    return None
 
 
 def _between(graph: Graph, runs: set[Run], known: set[str]) -> Iterator[Run]:
