@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, ParamSpec
@@ -180,14 +181,27 @@ def equality(
 
 @app.command()
 def plans(
-    workloads: WorkloadsOf = ALL,
+    workloads: WorkloadsOf = f"{random_plans_.SMALL},{ALL}",
     optimizers: str = "adamw,momentum",
-    count: int = 63,
+    count: Annotated[int, typer.Option(help="Of each workload with each optimizer.")] = 63,
     seed: int = 0,
+    step: Annotated[int, typer.Option(help="Plans of a row: the file is written after each.")] = 21,
     json: JsonOf = "-",
 ) -> None:
-    """Random plans of workloads of size tiny, in float64: how many compute something else."""
-    rows = _each_with(workloads, optimizers, random_plans_.plans, lambda optimizer: (optimizer, count, seed))
+    """Random plans of workloads of size tiny and of small random steps, in float64: how many are wrong.
+
+    Rows that FILE has already are not made again.
+    """
+    rows = known_rows(json, "plans")
+    done = {(row["workload"], row["optimizer"], row["first"], row["seed"]) for row in rows}
+    for first, optimizer, workload in product(
+        range(0, count, step), optimizers.split(","), workloads.split(",")
+    ):
+        if (workload, optimizer, first, seed) not in done:
+            options = (optimizer, first, min(step, count - first), seed)
+            rows += _each(workload, random_plans_.plans, *options)
+            if json != "-":
+                _put("plans", json, rows)
     _write("plans", json, rows)
 
 
@@ -262,15 +276,30 @@ def _each(workloads: str, figure: Callable[..., list[Row]], *options: object) ->
     return rows
 
 
-def _write(figure: str, file: str, rows: Sequence[Row]) -> None:
-    """Write a figure as JSON, a line a row; end with code 1 where a row failed."""
+def known_rows(file: str, figure: str) -> list[Row]:
+    """Return the rows of a figure that a file has already, but for those that failed."""
+    if file == "-" or not Path(file).exists():
+        return []
+    found = json.loads(Path(file).read_text())
+    return [row for row in found["rows"] if "error" not in row] if found["figure"] == figure else []
+
+
+def _text(figure: str, rows: Sequence[Row]) -> str:
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     head = f' "figure": {json.dumps(figure)},\n "environment": {json.dumps(here())},'
-    text = f'{{\n{head}\n "rows": [\n{lines}\n ]\n}}\n'
+    return f'{{\n{head}\n "rows": [\n{lines}\n ]\n}}\n'
+
+
+def _put(figure: str, file: str, rows: Sequence[Row]) -> None:
+    write_files(Path(file).parent, {Path(file).name: _text(figure, rows).encode()})
+
+
+def _write(figure: str, file: str, rows: Sequence[Row]) -> None:
+    """Write a figure as JSON, a line a row; end with code 1 where a row failed."""
     if file == "-":
-        print(text, end="")
+        print(_text(figure, rows), end="")
     else:
-        write_files(Path(file).parent, {Path(file).name: text.encode()})
+        _put(figure, file, rows)
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.case import Row
+from benchmarks.small_steps import small_task
 from peakfold.bridge.codegen.emit import emit
 from peakfold.bridge.runtime.compare import BOUND, FLOOR, error_of
 from peakfold.bridge.runtime.interpret import interpret
@@ -41,6 +42,9 @@ FREE = Costs({}, {})
 KINDS = ("none", "stretch", "twice", "two", "stages", "grown", "grown", "nested")
 MOST_DECISIONS = 6
 TRIES = 8
+MOST_REFUSED = 40
+"""Plans that one number may draw until one is legal."""
+SMALL = "small"
 DROPOUT = 0.1
 NOISE = 0.01
 """Is added to parameters: a fault in what is zero at first would have no effect."""
@@ -340,36 +344,45 @@ def _makers(graph: Graph, node: Node) -> Iterator[int]:
             yield maker.id
 
 
-def plans(workload: str, optimizer: str, count: int, seed: int) -> list[Row]:
+def plans(workload: str, optimizer: str, first: int, count: int, seed: int) -> list[Row]:
     """Return how many of so many random plans compute something else than the program.
 
+    Each plan has a random stream of its own, which its number says: one alone can be made again.
+
     Args:
-        workload: its name.
+        workload: its name; ``"small"`` is another small random step for each plan.
         optimizer: its optimizer.
+        first: number of the first plan.
         count: of plans.
-        seed: of the random stream.
+        seed: of the random streams.
     """
-    subject, rng = subject_of(workload, optimizer), random.Random(f"{workload}/{optimizer}/{seed}")
-    errors: list[float] = []
+    errors: dict[int, float] = {}
     loops = refused = 0
-    while len(errors) < count:
-        plan = random_plan(subject, rng)
-        try:
-            source = subject.source(plan)
-        except PlanError:
-            refused += 1
-            if refused > count * TRIES:
-                break
-            continue
-        loops += len(plan.regions)
-        errors.append(subject.error(source))
+    subject = None if workload == SMALL else subject_of(workload, optimizer)
+    for number in range(first, first + count):
+        rng = random.Random(f"{workload}/{optimizer}/{seed}/{number}")
+        one = Subject.of(workload, small_task(optimizer, rng)) if subject is None else subject
+        for _ in range(MOST_REFUSED):
+            plan = random_plan(one, rng)
+            try:
+                source = one.source(plan)
+            except PlanError:
+                refused += 1
+                continue
+            loops += len(plan.regions)
+            errors[number] = one.error(source)
+            break
+    wrong = [number for number, error in errors.items() if not error <= BOUND]
     row: Row = {
         "workload": workload,
         "optimizer": optimizer,
+        "first": first,
+        "seed": seed,
         "plans": len(errors),
         "regions": loops,
         "refused": refused,
-        "wrong": sum(not error <= BOUND for error in errors),
-        "max_error": max(errors, default=0.0),
+        "wrong": len(wrong),
+        "wrong_numbers": wrong,
+        "max_error": max(errors.values(), default=0.0),
     }
     return [row]

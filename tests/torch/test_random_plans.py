@@ -6,9 +6,9 @@ import pytest
 import torch
 from tests.torch.test_regions import programs
 
-from benchmarks import faults
+from benchmarks import faults, figures
 from benchmarks.faults import FAULTS, SPLIT, faulty, noise_of, seeded, split_plan
-from benchmarks.random_plans import Subject, random_plan
+from benchmarks.random_plans import SMALL, Subject, plans, random_plan
 from peakfold.bridge.runtime.compare import BOUND
 from peakfold.errors import PlanError
 from peakfold.ir.plan import Plan
@@ -48,6 +48,34 @@ def test_random_plans_compute_the_same(name):
         ran += 1
     assert regions
     assert ran > PLANS // 2
+
+
+def test_one_random_plan_of_a_small_step_can_be_made_again():
+    (both,) = plans(SMALL, "adamw", 4, 2, 0)
+    alone = [plans(SMALL, "adamw", number, 1, 0)[0] for number in (4, 5)]
+    assert both["plans"] == 2
+    assert both["wrong"] == 0
+    assert both["regions"] == sum(row["regions"] for row in alone)
+    assert both["max_error"] == max(row["max_error"] for row in alone)
+
+
+def test_plans_are_written_as_they_are_made_and_not_made_again(tmp_path, monkeypatch):
+    made, file = [], str(tmp_path / "plans.json")
+
+    def each(workload, figure, optimizer, first, count, seed):
+        made.append((workload, optimizer, first, count))
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return [{"workload": workload, "optimizer": optimizer, "first": first, "seed": seed}]
+
+    monkeypatch.setattr(figures, "_each", each)
+    with pytest.raises(KeyboardInterrupt):
+        figures.plans("bert,vit", "adamw", 5, 0, 3, file)
+    assert len(figures.known_rows(file, "plans")) == 2
+    figures.plans("bert,vit", "adamw", 5, 0, 3, file)
+    broken_off = [("bert", "adamw", 0, 3), ("vit", "adamw", 0, 3), ("bert", "adamw", 3, 2)]
+    assert made == [*broken_off, ("bert", "adamw", 3, 2), ("vit", "adamw", 3, 2)]
+    assert len(figures.known_rows(file, "plans")) == 4
 
 
 def sources(found):
