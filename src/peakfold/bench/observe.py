@@ -1,12 +1,12 @@
 """A variant of a step on copies of its own: its peak, and whether it computes what eager does."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.utils import _pytree as pytree
 
-from peakfold.bridge.runtime.compare import Difference, Result, compare
+from peakfold.bridge.runtime.compare import Difference, Result, Role, compare
 from peakfold.bridge.runtime.measure import interleaved_cpu_seconds, peak_bytes
 from peakfold.pipeline.task import Task
 from peakfold.report.progress import Progress
@@ -46,6 +46,7 @@ def observe(
     original: Observed | None = None,
     constants: Sequence[torch.Tensor] = (),
     arena: int = 0,
+    ignored: Collection[Role] = (),
 ) -> tuple[Observed, Difference]:
     """Run a variant on copies of a task, and compare it with the original (with itself where None).
 
@@ -56,13 +57,14 @@ def observe(
         original: eager, observed with the same seed.
         constants: of its program, which it holds beside the task.
         arena: bytes of it, where the program runs in one.
+        ignored: what is left is not compared.
     """
     with torch.random.fork_rng():
         mine = task.clone()
         call = make(mine)
         torch.manual_seed(seed)
         losses = [_loss(call(), step) for step in range(STEPS)]
-        left = [*losses, *_left(mine)]
+        left = [*losses, *(result for result in _left(mine) if result.role not in ignored)]
         difference = compare(left if original is None else original.left, left)
         kept = [Result(r.name, r.role, r.tensor.detach().clone()) for r in left] if original is None else ()
         measured = peak_bytes(

@@ -6,8 +6,9 @@ from functools import partial
 
 import torch
 
+from peakfold.bench.beside import as_call
 from peakfold.bench.observe import Call, Make, Observed, is_equal, message, observe, timed
-from peakfold.bench.peers import Peer, catalog
+from peakfold.bench.peers import catalog
 from peakfold.bench.planned import CLOSE, SPARES, Planned, Plans, Search
 from peakfold.bench.rows import EAGER, PEAKFOLD, Row, ratio
 from peakfold.bench.settings import Settings, is_checkpoint
@@ -19,7 +20,7 @@ from peakfold.pipeline.program import TORCH, Program
 from peakfold.pipeline.prove import planned_call
 from peakfold.pipeline.task import Task
 from peakfold.report.progress import Progress
-from peakfold.workloads import SIZES, Target, block_classes, build
+from peakfold.workloads import SIZES, block_classes, build
 
 NONE = "none"
 ROUNDS = 3
@@ -105,7 +106,7 @@ def run_workload(name: str, settings: Settings, say: Progress, emit: Callable[[R
     run = _Run(name, Task.of(target), settings, say, emit)
     peers = catalog(block_classes(name), SIZES[name][settings.size].batch)
     for peer in [EAGER, *settings.chosen(peers)]:
-        run.try_(Row(name, peer, allocator=TORCH), partial(_peer, peers[peer]))
+        run.try_(Row(name, peer, allocator=TORCH), partial(as_call, peers[peer]))
     if run.eager is None:
         return
     plans = Plans(run.task, settings, say)
@@ -117,12 +118,6 @@ def run_workload(name: str, settings: Settings, say: Progress, emit: Callable[[R
     for constraint, search in _time_searches(run, plans, quick):
         _search(run, plans, constraint, search)
     _time(run, timed(run.calls, settings.repeats, settings.threads, say))
-
-
-def _peer(peer: Peer, task: Task) -> Call:
-    assert task.loss_fn is not None
-    assert isinstance(task.batch, tuple)
-    return peer(Target(task.model, task.loss_fn, task.optimizer, task.batch))
 
 
 def _memory_searches(run: _Run, plans: Plans) -> Iterator[tuple[str, Search]]:

@@ -24,6 +24,7 @@ from peakfold.cli.options import (
     DeviceOf,
     FissionOf,
     FolderOf,
+    FrontOutOf,
     FrontRewriteOf,
     HoldsOf,
     HostMemoryOf,
@@ -37,6 +38,7 @@ from peakfold.cli.options import (
     Optimizer,
     OptimizerOf,
     OutOf,
+    PeersOf,
     PlanOf,
     ResumeOf,
     RewriteOf,
@@ -219,6 +221,8 @@ def pareto(
     rewrite: FrontRewriteOf = False,
     measure: Annotated[bool, typer.Option("--measure", help="Run points of the front too.")] = False,
     arena: ArenaOf = False,
+    peers: PeersOf = None,
+    out: FrontOutOf = None,
     json: JsonOf = None,
 ) -> None:
     """Search the least memory at every time, and print the front."""
@@ -227,7 +231,7 @@ def pareto(
     chosen = _chosen(target, size, optimizer, device, seed, "eager", inference)
     limits = (None, None, time_budget, iterations, seed, "eager", measure)
     asked = request(*limits, device=device, name=target, rewrite=rewrite, offload="none", fission=fission)
-    run_pareto(chosen, asked, measure, arena, Output(json))
+    run_pareto(chosen, asked, measure, arena, peers, Output(json, out))
 
 
 @app.command()

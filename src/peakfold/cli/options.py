@@ -111,6 +111,18 @@ SaveSearchOf = Annotated[
 OutOf = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write report, plan and program here.")
 ]
+FrontOutOf = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Write front.html, its curve, and front.json here."),
+]
+PeersOf = Annotated[
+    bool | None,
+    typer.Option(
+        "--peers/--no-peers",
+        help="With --measure: also run gradient accumulation and checkpoints, as users write them.",
+        show_default="on for training steps of the seven workloads",
+    ),
+]
 JsonOf = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is stdout.")
 ]

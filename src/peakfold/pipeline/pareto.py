@@ -15,6 +15,7 @@ from peakfold.pipeline.arena import laid_out, require_allocator
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
 from peakfold.pipeline.forms import SHARE, Form, forms
+from peakfold.pipeline.peers import Ahead, PeerOf, Peers, ahead, peers_of, worth_timing
 from peakfold.pipeline.pricing import priced
 from peakfold.pipeline.program import ARENA, TORCH, Program, emit_plan
 from peakfold.pipeline.request import Request
@@ -92,6 +93,8 @@ class FrontOf:
         allocator: what allocated for the points that were measured: ``"torch"``, or ``"arena"``, which
             counts whole in their bytes; None where none was.
         errors: of predictions; None where none was measured.
+        peers: what users do today, run in the same run.
+        ahead: the points against them; None where either is missing.
     """
 
     target: str
@@ -101,10 +104,17 @@ class FrontOf:
     notes: tuple[str, ...] = ()
     allocator: str | None = None
     errors: Errors | None = None
+    peers: tuple[PeerOf, ...] = ()
+    ahead: Ahead | None = None
 
 
 def pareto(
-    task: Task, asked: Request, measure: bool, progress: Progress = silent, in_arena: bool = False
+    task: Task,
+    asked: Request,
+    measure: bool,
+    progress: Progress = silent,
+    in_arena: bool = False,
+    peers: Peers | None = None,
 ) -> FrontOf:
     """Return the front of a task.
 
@@ -114,6 +124,7 @@ def pareto(
         measure: run up to ``MEASURED`` points, compare them with eager and measure both.
         progress: told where the work is.
         in_arena: with ``measure``: run each program in an arena of its own, which counts whole in its peak.
+        peers: with ``measure``: what else runs, and is timed in turn with the points.
 
     Raises:
         UsageError: points are to be measured where nothing can be run, or in arenas where there are none.
@@ -146,6 +157,8 @@ def pareto(
         split = tuple(line.strip() for line in text.splitlines() if line.lstrip().startswith("split "))
         ratio = one.seconds / plain.timeline.seconds
         points.append((one, PointOf(one.peak_bytes / eager, ratio, one.peak_bytes, split, text)))
+    seen = peers(task, progress) if measure and peers is not None else ()
+    taken: dict[str, float] = {}
     if measure:
         picked = [points[i] for i in _spread(len(points), MEASURED)]
         programs = {}
@@ -155,11 +168,31 @@ def pareto(
             mine = form.of(task)
             programs[point.plan] = (mine, laid_out(mine, own, None, run=True) if in_arena else own)
         plain = laid_out(task, plain, None, run=True) if in_arena else plain
-        measured, plain_ratio = _measured(task, programs, plain, progress)
-        points = [(one, _with(point, measured, plain_ratio)) for one, point in points]
+        measured, taken = _measured(task, programs, plain, progress, worth_timing(seen))
+        points = [(one, _with(point, measured, taken[PLAIN])) for one, point in points]
     allocator = (ARENA if in_arena else TORCH) if measure else None
     found = tuple(point for _, point in points)
-    return FrontOf(asked.name, eager, states, found, tuple(notes), allocator, _errors(found))
+    beside = peers_of(seen, taken)
+    return FrontOf(
+        target=asked.name,
+        eager_peak_bytes=eager,
+        states=states,
+        points=found,
+        notes=tuple(notes),
+        allocator=allocator,
+        errors=_errors(found),
+        peers=beside,
+        ahead=ahead(_proved(found), beside),
+    )
+
+
+def _proved(points: Sequence[PointOf]) -> list[tuple[float, float]]:
+    """Measured ratios of the points that are equal."""
+    return [
+        (point.measured_memory_ratio, point.measured_latency_ratio)
+        for point in points
+        if point.equal and point.measured_memory_ratio and point.measured_latency_ratio
+    ]
 
 
 def _require_runnable(task: Task, asked: Request) -> None:
@@ -300,9 +333,13 @@ def _errors(points: Sequence[PointOf]) -> Errors | None:
 
 
 def _measured(
-    task: Task, programs: Mapping[str, tuple[Task, Program]], plain: Program, progress: Progress
-) -> tuple[dict[str, tuple[float, float, bool | None]], float]:
-    """Return memory ratio, latency ratio and equality of each program, and the plain one's latency ratio.
+    task: Task,
+    programs: Mapping[str, tuple[Task, Program]],
+    plain: Program,
+    progress: Progress,
+    others: Mapping[str, Callable[[], object]],
+) -> tuple[dict[str, tuple[float, float, bool | None]], dict[str, float]]:
+    """Return memory ratio, latency ratio and equality of each program, and all latency ratios.
 
     Bytes are measured first, then all times in one run.
     """
@@ -317,9 +354,10 @@ def _measured(
         peaks[text] = seen.measured.peak_bytes / eager.measured.peak_bytes
         equal[text] = prove.equal(mine, program, eager, seen).ok
     timed = {text: program for text, (_, program) in programs.items()}
-    taken = prove.seconds(task, {**timed, PLAIN: plain})
+    progress("verify", 1.0, f"{len(timed) + len(others) + 2} programs in turn")
+    taken = prove.seconds(task, {**timed, PLAIN: plain}, others)
     ratios = {text: seconds / taken["eager"] for text, seconds in taken.items()}
-    return {text: (peaks[text], ratios[text], equal[text]) for text in programs}, ratios[PLAIN]
+    return {text: (peaks[text], ratios[text], equal[text]) for text in programs}, ratios
 
 
 def table_rows(front: FrontOf) -> Iterator[tuple[str, ...]]:

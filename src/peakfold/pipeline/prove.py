@@ -103,14 +103,17 @@ def watch(task: Task, program: Program | None, precision: Precision = "working")
     )
 
 
-def seconds(task: Task, programs: Mapping[str, Program]) -> dict[str, float]:
-    """Return CPU seconds of ``"eager"`` and of each program, interleaved in one run; on copies.
+def seconds(
+    task: Task, programs: Mapping[str, Program], others: Mapping[str, Callable[[], object]] | None = None
+) -> dict[str, float]:
+    """Return CPU seconds of ``"eager"``, of each program and of other steps, all in turn; on copies.
 
     Where a program copies beside the computation, they are wall seconds on all cores.
     """
     with torch.random.fork_rng():
         variants = {"eager": eager_call(task.clone())}
         variants |= {name: planned_call(task.clone(), program) for name, program in programs.items()}
+        variants |= others or {}
         threads = torch.get_num_threads()
         limit = TIMING_SECONDS * len(variants)
         wall = any(program.host_bytes for program in programs.values())

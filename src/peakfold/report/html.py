@@ -55,24 +55,25 @@ def render_html(reports: Report | Sequence[Report], title: str = "") -> str:
     shown = (reports,) if isinstance(reports, Report) else tuple(reports)
     pages = [_page(report) for report in shown]
     name = title or " and ".join(report.target for report in shown)
-    return _environment().get_template("report.html.j2").render(pages=pages, title=name)
+    return environment().get_template("report.html.j2").render(pages=pages, title=name)
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Return what fills in the templates of this room."""
+    made = Environment(
         loader=PackageLoader("peakfold.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["breaks"] = breaks
-    environment.filters["bytes"] = bytes_text
-    environment.filters["seconds"] = seconds_text
-    environment.filters["ratio"] = ratio_text
-    environment.filters["error"] = error_text
-    return environment
+    made.filters["breaks"] = breaks
+    made.filters["bytes"] = bytes_text
+    made.filters["seconds"] = seconds_text
+    made.filters["ratio"] = ratio_text
+    made.filters["error"] = error_text
+    return made
 
 
 def breaks(name: str) -> Markup:
