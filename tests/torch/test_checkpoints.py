@@ -157,6 +157,39 @@ def test_selective_checkpoints():
     equal_steps(capture_step, block, loss, adamw, (torch.randn(5, 3),))
 
 
+class Masked(nn.Module):
+    """Attention with dropout that makes its own causal mask, by the fused operator or written out."""
+
+    def __init__(self, fused):
+        super().__init__()
+        self.qkv, self.fused = nn.Linear(4, 12), fused
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 2, 2).permute(2, 0, 3, 1, 4).unbind(0)
+        if self.fused:
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.3, is_causal=True)
+        else:
+            mask = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
+            scores = (q @ k.transpose(-1, -2)).masked_fill(mask, float("-inf"))
+            mixed = torch.dropout(scores.softmax(-1), 0.3, True) @ v
+        return x + mixed.transpose(1, 2).reshape(x.shape)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
+def test_blocks_that_each_make_equal_values_of_their_own(reentrant, fused):
+    def loss(model, x):
+        x = model[0](x)
+        for block in model[1:]:
+            x = checkpoint(block, x, use_reentrant=reentrant)
+        return x.square().mean()
+
+    batch = (torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1)),)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), *(Masked(fused) for _ in range(3)))
+    equal_steps(capture_step, model, loss, adamw, batch)
+
+
 def test_what_is_drawn_again_for_other_values_is_refused():
     class Shifting(nn.Module):
         def __init__(self):

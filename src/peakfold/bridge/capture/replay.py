@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from peakfold.bridge.capture.places import model_line
 from peakfold.errors import CaptureError
-from peakfold.ir.graph import Arg, Node, Op
+from peakfold.ir.graph import Arg, Node, Op, Value, substitute
 
 if TYPE_CHECKING:
     from peakfold.bridge.capture.tape import Tape
@@ -28,6 +28,8 @@ class Replay:
     depth: int = 0
     _keep: bool = False
     _seen: dict[str, int] = field(default_factory=dict)
+    _first: dict[Value, Value] = field(default_factory=dict)
+    """The first value that equals this one: two blocks may each have made the same mask."""
     _indexed: int = 0
 
     @contextmanager
@@ -60,7 +62,7 @@ class Replay:
             return -1
         self._index(nodes)
         op = node.op
-        found = self._seen.get(_key_of(node), -1) if op.pure or op.random else -1
+        found = self._seen.get(self._key_of(node), -1) if op.pure or op.random else -1
         if found < 0 and op.random and self._keep:
             raise CaptureError(
                 stage="capture",
@@ -76,24 +78,24 @@ class Replay:
         if not self.depth:
             return -1
         self._index(nodes)
-        return self._seen.get(_key(Op(_BATCH_NORM), _without_statistics(args), (), None), -1)
+        return self._seen.get(self._key(Op(_BATCH_NORM), _without_statistics(args), (), None), -1)
 
     def _index(self, nodes: list[Node]) -> None:
         for node in nodes[self._indexed :]:
             if node.op.name == _BATCH_NORM and node.args[5]:
-                self._seen.setdefault(_key(node.op, _without_statistics(node.args), (), None), node.id)
-            self._seen.setdefault(_key_of(node), node.id)
+                self._seen.setdefault(self._key(node.op, _without_statistics(node.args), (), None), node.id)
+            first = self._seen.setdefault(self._key_of(node), node.id)
+            if first != node.id and (node.op.pure or node.op.random):
+                self._first.update((value, Value(first, value.index)) for value in node.outputs)
         self._indexed = len(nodes)
 
+    def _key_of(self, node: Node) -> str:
+        inside = "".join(f" {body.digest}" for body in node.bodies)
+        return self._key(node.op, node.args, node.kwargs, node.stream) + inside
 
-def _key_of(node: Node) -> str:
-    inside = "".join(f" {body.digest}" for body in node.bodies)
-    return _key(node.op, node.args, node.kwargs, node.stream) + inside
-
-
-def _key(op: Op, args: tuple[Arg, ...], kwargs: object, stream: object) -> str:
-    """Return a text that tells -0.0 from 0.0 and 1 from True."""
-    return f"{op.name} {args!r} {kwargs!r} {stream}"
+    def _key(self, op: Op, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...], stream: object) -> str:
+        """Return a text that tells -0.0 from 0.0 and 1 from True."""
+        return f"{op.name} {substitute(args, self._first)!r} {substitute(kwargs, self._first)!r} {stream}"
 
 
 def _without_statistics(args: tuple[Arg, ...]) -> tuple[Arg, ...]:
