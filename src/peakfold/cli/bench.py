@@ -1,10 +1,14 @@
 """``peakfold bench``: workloads x peers x peakfold at given constraints."""
 
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from peakfold.cli.output import Output
 from peakfold.cli.progress import Reporter
 from peakfold.errors import NotEqualError, PeakfoldError, UsageError
+from peakfold.files import is_stdout
 from peakfold.report.folder import write_files
 
 if TYPE_CHECKING:
@@ -68,15 +72,35 @@ def run_figure(
     if output.json is None and output.folder is None:
         output = Output("-")
     output.check()
+    name = f"figure{figure}.json"
+
+    def save(text: str) -> None:
+        if output.folder is not None:
+            write_files(output.folder, {name: text.encode()})
+        if output.json is not None and not is_stdout(output.json):
+            output.write_json(text)
+
+    asked = replace(asked, known=figures.broken_off(asked, _known(output, name)))
     with Reporter(output.progress) as progress, output.alone():
-        text, good = figures.run(asked, progress)
-    if output.folder is not None:
-        write_files(output.folder, {f"figure{figure}.json": text.encode()})
-    output.write_json(text)
+        text, good = figures.run(asked, progress, save)
+    save(text)
+    if output.json is not None and is_stdout(output.json):
+        output.write_json(text)
     if '"complete": false' in text:
         raise Interrupted(stage="bench", what="interrupted", got="what is known is written")
     if not good:
         raise PeakfoldError(stage="bench", what="a workload failed", hint="its row says why")
+
+
+def _known(output: Output, name: str) -> str:
+    """Return the figure that is where this one goes, empty where there is none that can be read."""
+    files = [output.folder / name] if output.folder is not None else []
+    if output.json is not None and not is_stdout(output.json):
+        files.append(Path(output.json))
+    for file in files:
+        with suppress(OSError, UnicodeDecodeError):
+            return file.read_text()
+    return ""
 
 
 def _write(results: "Results", output: Output) -> None:

@@ -3,10 +3,13 @@
 import json
 import os
 import signal
+from dataclasses import dataclass, field, replace
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
+from peakfold.bench.figures import bars, convergence
 from peakfold.bench.figures import run as figures
 from peakfold.bench.figures.scheduling import runs, summary
 from peakfold.bench.nasnet import changed, network
@@ -98,3 +101,99 @@ def test_an_interrupt_ends_the_search_that_runs_and_all_that_follow(figure, work
     found = json.loads(text)
     assert (found["complete"], good) == (False, False)
     assert len(found["rows"]) == rows
+
+
+def asked_for(figure, *workloads):
+    return figures.asked_of(figure, workloads, "tiny", "sim:rtx3090", 0.0)
+
+
+def counting(made, fails_at):
+    """A figure of three rows a workload, which is interrupted at one."""
+
+    def make(name, asked):
+        for number in range(3):
+            if asked.has(workload=name, number=number):
+                continue
+            made.append((name, number))
+            if len(made) == fails_at:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield {"workload": name, "number": number}
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("figure", "again"),
+    [
+        (13, [("b", 1), ("b", 2), ("c", 0), ("c", 1), ("c", 2)]),
+        (11, [("b", 0), ("b", 1), ("b", 2), ("c", 0), ("c", 1), ("c", 2)]),
+    ],
+)
+def test_a_figure_that_was_interrupted_goes_on(figure, again, monkeypatch):
+    first, second, saved = [], [], []
+    asked = asked_for(figure, "a", "b", "c")
+    monkeypatch.setitem(figures.FIGURES, figure, ("x", counting(first, 5), ("a",)))
+    text, _ = figures.run(asked, save=saved.append)
+    assert len(saved) == len(first) == 5
+    assert json.loads(text)["rows"][-1]["interrupted"] is True
+    monkeypatch.setitem(figures.FIGURES, figure, ("x", counting(second, 0), ("a",)))
+    known = figures.broken_off(asked, text)
+    text, good = figures.run(replace(asked, known=known))
+    assert second == again
+    assert good
+    rows = [(row["workload"], row["number"]) for row in json.loads(text)["rows"]]
+    assert rows == [(name, number) for name in "abc" for number in range(3)]
+    assert figures.broken_off(asked, text) == ()
+
+
+def test_the_command_goes_on_with_its_file(tmp_path, monkeypatch):
+    first, second = [], []
+    command = ["bench", "--figure", "15", "--workloads", "a,b", "--out", str(tmp_path)]
+    monkeypatch.setitem(figures.FIGURES, 15, ("x", counting(first, 3), ("a",)))
+    assert guarded(app, command) == 130
+    monkeypatch.setitem(figures.FIGURES, 15, ("x", counting(second, 0), ("a",)))
+    assert guarded(app, command) == 0
+    assert [*first[:2], *second] == [(name, number) for name in "ab" for number in range(3)]
+    assert len(json.loads((tmp_path / "figure15.json").read_text())["rows"]) == 6
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"figure": 13}'])
+def test_what_is_no_figure_has_no_rows_to_go_on_with(text):
+    assert figures.broken_off(asked_for(13, "a"), text) == ()
+
+
+def test_a_figure_of_other_settings_is_not_gone_on_with(monkeypatch):
+    monkeypatch.setitem(figures.FIGURES, 13, ("x", counting([], 2), ("a",)))
+    text, _ = figures.run(asked_for(13, "a"))
+    assert figures.broken_off(asked_for(13, "a"), text)
+    assert not figures.broken_off(asked_for(13, "b"), text)
+    assert not figures.broken_off(asked_for(15, "a"), text)
+    assert not figures.broken_off(replace(asked_for(13, "a"), time_budget=1.0), text)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search that finds nothing at once."""
+
+    roots: object = None
+    workers: int = 0
+    clock: object = field(default_factory=lambda: SimpleNamespace(seconds={}, counts={}, duplicates=0))
+
+    def run(self):
+        return SimpleNamespace(states=0)
+
+
+@pytest.mark.parametrize("figure", sorted(figures.ROW_BY_ROW))
+def test_rows_that_are_known_are_not_made_again(figure, monkeypatch):
+    nothing = SimpleNamespace(
+        search=lambda *_, **__: Search(), peers=lambda asked: (), graph=SimpleNamespace(nodes=())
+    )
+    for module in (bars, convergence):
+        monkeypatch.setattr(module, "studied", lambda name, asked: nothing)
+    monkeypatch.setattr(bars, "_ours", lambda *_, **__: {})
+    monkeypatch.setattr(convergence, "_converging", lambda *_: [])
+    make, asked = figures.FIGURES[figure][1], asked_for(figure, "bert")
+    rows = list(make("bert", asked))
+    assert len(rows) == {9: 2, 10: 2, 13: 20, 15: 4}[figure]
+    for known in ([], rows[:1], rows):
+        assert list(make("bert", replace(asked, known=tuple(known)))) == rows[len(known) :]

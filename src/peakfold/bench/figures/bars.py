@@ -16,6 +16,8 @@ def memory_bars(name: str, asked: Asked) -> Iterator[Row]:
     one = studied(name, asked)
     peers = tuple(_peers(one, asked))
     for limit in TIMES:
+        if asked.has(workload=name, latency=limit):
+            continue
         found = _least((planner, peak) for planner, peak, time in peers if time <= limit)
         yield {"workload": name, "latency": limit, "peers": found, **_ours(one, asked, latency=limit)}
 
@@ -25,6 +27,8 @@ def time_bars(name: str, asked: Asked) -> Iterator[Row]:
     one = studied(name, asked)
     peers = tuple(_peers(one, asked))
     for share in SHARES:
+        if asked.has(workload=name, memory=share):
+            continue
         found = _least((planner, time) for planner, peak, time in peers if peak <= share)
         yield {"workload": name, "memory": share, "peers": found, **_ours(one, asked, memory=share)}
 

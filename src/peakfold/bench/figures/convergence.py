@@ -32,6 +32,8 @@ def curves(name: str, asked: Asked) -> Iterator[Row]:
     one = studied(name, asked)
     for constraint, memory, latency in CONSTRAINTS:
         for ablation, roots in ABLATIONS.items():
+            if asked.has(workload=name, constraint=constraint, search=ablation):
+                continue
             search = replace(one.search(asked, memory, latency), roots=roots)
             points = _converging(one, search, asked.tell(f"{constraint}, {ablation}"))
             yield {"workload": name, "constraint": constraint, "search": ablation, "points": points}
@@ -64,6 +66,8 @@ def stages(name: str, asked: Asked) -> Iterator[Row]:
     """Yield seconds and counts of the stages of a search, and states filtered as duplicates."""
     one = studied(name, asked)
     for constraint, memory, latency in CONSTRAINTS:
+        if asked.has(workload=name, constraint=constraint):
+            continue
         search = replace(one.search(asked, memory, latency), workers=1)
         try:
             looked = search.run().states

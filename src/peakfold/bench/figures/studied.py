@@ -46,6 +46,7 @@ class Asked:
         time_budget: seconds of each search.
         seed: of weights, batch and search.
         said: told what is going on, every few moments; a KeyboardInterrupt from it ends the search.
+        known: rows that were made before, under the same settings.
     """
 
     figure: int
@@ -55,6 +56,17 @@ class Asked:
     time_budget: float
     seed: int = 0
     said: Said = nothing
+    known: tuple[Row, ...] = ()
+
+    def has(self, **fields: object) -> bool:
+        """Whether there is a row with these fields already.
+
+        Example:
+            >>> asked = Asked(9, ("bert",), "tiny", "cpu", 1.0, known=({"workload": "bert", "latency": 1.1},))
+            >>> asked.has(workload="bert", latency=1.1), asked.has(workload="vit")
+            (True, False)
+        """
+        return any(fields.items() <= row.items() for row in self.known if "error" not in row)
 
     def tell(self, what: str) -> Callable[[Progress], None]:
         """Return what a search tells its progress to.
