@@ -78,7 +78,7 @@ def scaled(factor):
 def test_a_plan_that_sums_in_another_order_is_equal_whatever_the_model_casts_to(kind):
     task = task_of(Scores(kind))
     program = split_program(task, lambda graph: batch_plan(graph, 2))
-    wide, plain = exact._ways(task, program)
+    wide, plain = exact.Precise(task, prove.STEPS).ways(program)
     assert wide.task.widened
     assert not plain.task.widened
     assert exact.casts_down(plain.program.captured.graph)
@@ -91,7 +91,7 @@ def test_a_plan_that_sums_in_another_order_is_equal_whatever_the_model_casts_to(
 def test_the_models_own_casts_round_what_is_compared_without_that():
     task = task_of(Scores())
     program = split_program(task, lambda graph: batch_plan(graph, 2))
-    _, plain = exact._ways(task, program)
+    _, plain = exact.Precise(task, prove.STEPS).ways(program)
     original = prove.watch(plain.task, None, "float64")
     wide = exact.in_float64(task, program, prove.STEPS).original
     assert prove.judge(original, wide, precision="float64").max_error > BOUND
@@ -113,7 +113,7 @@ def test_a_model_that_does_not_run_in_float64_is_proved_in_it():
     assert found.widened
     task = task_of(Insists())
     program = emit_plan(captured := task.capture(), Plan(captured.graph.digest), FREE)
-    _, plain = exact._ways(task, program)
+    _, plain = exact.Precise(task, prove.STEPS).ways(program)
     assert exact._eager(plain.task, prove.STEPS) is None
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+from peakfold.bridge.capture import Captured
 from peakfold.bridge.capture.intercept import in_python
-from peakfold.bridge.runtime.rounding import Rounded
+from peakfold.bridge.runtime.rounding import RUNS, Rounded, Spread
 from peakfold.bridge.runtime.verify import Observed, Target, copied, doubled, observe
 from peakfold.errors import PeakfoldError
 from peakfold.ir.control import nested
@@ -37,6 +38,86 @@ class Exact:
     original: Observed
 
 
+@dataclass(frozen=True)
+class Way:
+    """A way to run a task in float64.
+
+    Attributes:
+        task: whose casts are to float64 where `Task.widened` says so.
+        program: the plan that is compared, for it.
+    """
+
+    task: Task
+    program: Program
+
+
+class Precise:
+    """A task in float64: captured, and run by eager, once for all programs that are compared with it.
+
+    Attributes:
+        task: what is optimized.
+        steps: how many steps eager is run.
+    """
+
+    def __init__(self, task: Task, steps: int) -> None:
+        self.task = task
+        self.steps = steps
+        self._captured: dict[bool, Captured | None] = {}
+        self._eager: dict[bool, Observed | None] = {}
+        self._spreads: dict[bool, Spread] = {}
+
+    def of(self, program: Program) -> Exact | None:
+        """Return the task and its program in float64; None where the model cannot be run in it.
+
+        Args:
+            program: captured from the task.
+        """
+        for one in self.ways(program):
+            original = self._original(one.task)
+            if original is not None:
+                return Exact(one.task, one.program, original)
+        return None
+
+    def ways(self, program: Program) -> Iterator[Way]:
+        """Yield the program in float64: with its casts widened where it has any, and as it is."""
+        plain = self._double(self.task, program)
+        if plain is None or casts_down(plain.program.captured.graph):
+            wide = self._double(replace(self.task, widened=True), program)
+            yield from () if wide is None else (wide,)
+        yield from () if plain is None else (plain,)
+
+    def spread(self, double: Exact) -> Spread:
+        """Return how far rounding alone moves what eager leaves.
+
+        Args:
+            double: the task in float64.
+        """
+        task = double.task
+        if task.widened not in self._spreads:
+            moved = [rounded(task, self.steps, seed) for seed in range(RUNS)]
+            self._spreads[task.widened] = Spread.of(double.original, moved)
+        return self._spreads[task.widened]
+
+    def _double(self, task: Task, program: Program) -> Way | None:
+        """Return the same plan for the program in float64; None where it cannot be had."""
+        if task.widened not in self._captured:
+            self._captured[task.widened] = _captured(task)
+        captured = self._captured[task.widened]
+        if captured is None:
+            return None
+        try:
+            plan = transfer(program.plan, program.captured.graph, captured.graph)
+            return None if plan is None else Way(task, emit_plan(captured, plan, program.costs))
+        except PeakfoldError:
+            return None
+
+    def _original(self, task: Task) -> Observed | None:
+        """Return what eager leaves in float64; None for a model that asks for another precision itself."""
+        if task.widened not in self._eager:
+            self._eager[task.widened] = _eager(task, self.steps)
+        return self._eager[task.widened]
+
+
 def in_float64(task: Task, program: Program, steps: int) -> Exact | None:
     """Return a task and its program in float64; None where the model cannot be run in it.
 
@@ -45,26 +126,7 @@ def in_float64(task: Task, program: Program, steps: int) -> Exact | None:
         program: captured from it.
         steps: how many steps eager is run.
     """
-    for one in _ways(task, program):
-        original = _eager(one.task, steps)
-        if original is not None:
-            return Exact(one.task, one.program, original)
-    return None
-
-
-@dataclass(frozen=True)
-class _Way:
-    task: Task
-    program: Program
-
-
-def _ways(task: Task, program: Program) -> Iterator[_Way]:
-    """Yield the program in float64: with its casts widened where it has any, and as it is."""
-    plain = _double(task, program)
-    if plain is None or casts_down(plain.program.captured.graph):
-        wide = _double(replace(task, widened=True), program)
-        yield from () if wide is None else (wide,)
-    yield from () if plain is None else (plain,)
+    return Precise(task, steps).of(program)
 
 
 def casts_down(graph: Graph) -> bool:
@@ -83,18 +145,14 @@ def _narrows(node: Node) -> bool:
     return asked and bool(node.inputs)
 
 
-def _double(task: Task, program: Program) -> _Way | None:
-    """Return the same plan for the program in float64; None where it cannot be had."""
+def _captured(task: Task) -> Captured | None:
     try:
-        captured = of_target(task, doubled(copied(target_of(task)))).capture()
-        plan = transfer(program.plan, program.captured.graph, captured.graph)
-        return None if plan is None else _Way(task, emit_plan(captured, plan, program.costs))
+        return of_target(task, doubled(copied(target_of(task)))).capture()
     except PeakfoldError:
         return None
 
 
 def _eager(task: Task, steps: int) -> Observed | None:
-    """Return what eager leaves in float64; None for a model that asks for another precision itself."""
     target, wide = target_of(task), task.widened
     try:
         with in_python() if wide else nullcontext():

@@ -14,6 +14,7 @@ from peakfold.pipeline import prove
 from peakfold.pipeline.arena import laid_out, require_allocator
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
+from peakfold.pipeline.exact import Precise
 from peakfold.pipeline.forms import SHARE, Form, forms
 from peakfold.pipeline.peers import Ahead, PeerOf, Peers, ahead, peers_of, worth_timing
 from peakfold.pipeline.pricing import priced
@@ -161,12 +162,12 @@ def pareto(
     taken: dict[str, float] = {}
     if measure:
         picked = [points[i] for i in _spread(len(points), MEASURED)]
+        tasks = {digest: Precise(form.of(task), prove.STEPS) for digest, form in tried.items()}
         programs = {}
         for one, point in picked:
-            form = tried[one.plan.graph]
+            form, mine = tried[one.plan.graph], tasks[one.plan.graph]
             own = emit_plan(form.bound(captured), one.plan, costs_of(form.graph), costs_of=costs_of)
-            mine = form.of(task)
-            programs[point.plan] = (mine, laid_out(mine, own, None, run=True) if in_arena else own)
+            programs[point.plan] = (mine, laid_out(mine.task, own, None, run=True) if in_arena else own)
         plain = laid_out(task, plain, None, run=True) if in_arena else plain
         measured, taken = _measured(task, programs, plain, progress, worth_timing(seen))
         points = [(one, _with(point, measured, taken[PLAIN])) for one, point in points]
@@ -334,7 +335,7 @@ def _errors(points: Sequence[PointOf]) -> Errors | None:
 
 def _measured(
     task: Task,
-    programs: Mapping[str, tuple[Task, Program]],
+    programs: Mapping[str, tuple[Precise, Program]],
     plain: Program,
     progress: Progress,
     others: Mapping[str, Callable[[], object]],
@@ -349,10 +350,10 @@ def _measured(
     peaks, equal = {}, {}
     for count, (text, (mine, program)) in enumerate(programs.items()):
         progress("verify", count / len(programs), f"point {count + 1} of {len(programs)}")
-        seen = prove.watch(mine, program)
+        seen = prove.watch(mine.task, program)
         assert seen.measured is not None
         peaks[text] = seen.measured.peak_bytes / eager.measured.peak_bytes
-        equal[text] = prove.equal(mine, program, eager, seen).ok
+        equal[text] = prove.equal(mine.task, program, eager, seen, precise=mine).ok
     timed = {text: program for text, (_, program) in programs.items()}
     progress("verify", 1.0, f"{len(timed) + len(others) + 2} programs in turn")
     taken = prove.seconds(task, {**timed, PLAIN: plain}, others)

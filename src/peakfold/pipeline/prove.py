@@ -10,14 +10,13 @@ from peakfold.bridge.capture.batches import arguments
 from peakfold.bridge.runtime.compare import allowed, distance
 from peakfold.bridge.runtime.compiled import Compiled, compiled
 from peakfold.bridge.runtime.measure import eager_step, interleaved_cpu_seconds
-from peakfold.bridge.runtime.rounding import RUNS, Spread
 from peakfold.bridge.runtime.step import Step
 from peakfold.bridge.runtime.verify import Equality as Judged
 from peakfold.bridge.runtime.verify import Observed, Precision, judge, observe
 from peakfold.errors import PlanError
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.batch import first_rows, rows_of
-from peakfold.pipeline.exact import Exact, in_float64, of_target, rounded, target_of
+from peakfold.pipeline.exact import Exact, Precise, of_target, target_of
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.proof_cache import Proof
 from peakfold.pipeline.sides import decided_otherwise, other_sides, ways, why_one_side
@@ -127,6 +126,7 @@ def equal(
     found: Observed,
     batch: str = "full",
     known: Proof | None = None,
+    precise: Precise | None = None,
 ) -> Equality:
     """Compare a program with eager over several steps, in the working precision and in float64.
 
@@ -137,15 +137,17 @@ def equal(
         found: what the program left.
         batch: what the report says about the batch.
         known: what the comparison in float64 came to before, for the same program and tensors.
+        precise: the task in float64, where other programs are compared too.
     """
+    precise = precise or Precise(task, STEPS)
     working = judge(eager, found, batch=batch)
     if program.plan.regions or task.rounds:
-        return _rounded(task, program, eager, found, batch, known)
+        return _rounded(precise, program, eager, found, batch, known)
     if known is not None:
         worst, ok = max(known.max_error, working.max_error), known.max_error <= known.bound
         bits = working.bit_equal
         return Equality(working.ok and ok, worst, known.bound, batch, STEPS, bits, known.widened)
-    double = in_float64(task, program, STEPS)
+    double = precise.of(program)
     if double is None:
         return Equality(working.ok, working.max_error, working.bound, batch, STEPS, working.bit_equal)
     exact = _exactly(double, batch)
@@ -185,7 +187,7 @@ def one_side(task: Task, program: Program) -> str:
 
 
 def _rounded(
-    task: Task, program: Program, eager: Observed, found: Observed, batch: str, known: Proof | None
+    precise: Precise, program: Program, eager: Observed, found: Observed, batch: str, known: Proof | None
 ) -> Equality:
     """Compare a program whose sums are rounded in another order than eager's.
 
@@ -196,12 +198,12 @@ def _rounded(
     if known is not None:
         ok, error = known.max_error <= known.bound, known.max_error
         return Equality(ok, error, known.bound, batch, STEPS, False, known.widened, known.undecided)
-    double = in_float64(task, program, STEPS)
+    double = precise.of(program)
     if double is None:
         return Equality(None, None, None, batch, STEPS, False)
-    exact, undecided = _settled(double, _exactly(double, batch), batch)
+    exact, undecided = _settled(precise, double, _exactly(double, batch), batch)
     own, split = (distance(double.original.results, seen.results) for seen in (eager, found))
-    same = own == 0 and _is_double(task)
+    same = own == 0 and _is_double(precise.task)
     ok = exact.ok and (same or split <= ROUNDING * own)
     wide = double.task.widened
     return Equality(ok, exact.max_error, exact.bound, batch, STEPS, False, wide, undecided)
@@ -214,16 +216,15 @@ def _is_double(task: Task) -> bool:
     return all(leaf.dtype == torch.float64 for leaf in real)
 
 
-def _settled(double: Exact, found: Judged, batch: str) -> tuple[Judged, int]:
+def _settled(precise: Precise, double: Exact, found: Judged, batch: str) -> tuple[Judged, int]:
     """Judge again what is over the bound: without the numbers that rounding alone decides, and how many.
 
     Programs that decide between branches are judged as they were: their sides are compared one by one.
     """
     if found.ok or any(node.bodies for node in double.program.captured.graph.nodes):
         return found, 0
-    original, moved = double.original, [rounded(double.task, STEPS, seed) for seed in range(RUNS)]
-    program = watch(double.task, double.program, "float64")
-    settled = Spread.of(original, moved).settled(original, program, allowed(original.results))
+    original, program = double.original, watch(double.task, double.program, "float64")
+    settled = precise.spread(double).settled(original, program, allowed(original.results))
     return judge(original, settled.found, precision="float64", batch=batch), settled.undecided
 
 
