@@ -81,7 +81,7 @@ def test_a_budget_below_the_bound_is_said_to_be_impossible():
 def test_a_time_that_no_program_keeps_is_said_to_be_impossible():
     error = refused(latency=1.0, iterations=50)
     assert "every program needs 1.2 s" in str(error)
-    assert error.hint == "allow at least 1.2 s"
+    assert error.hint == "allow at least 1.2 s, 1.20 times as much"
 
 
 def test_both_limits_are_named_and_either_may_give_way():

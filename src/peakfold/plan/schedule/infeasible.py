@@ -1,6 +1,7 @@
 """The words for a search that found no plan within the limits."""
 
 from collections.abc import Iterator, Mapping
+from math import ceil
 
 from peakfold.errors import InfeasibleError
 from peakfold.plan.schedule.explore import Candidate
@@ -77,7 +78,9 @@ def _wanted(goal: Goal) -> str:
 def _ways(search: Search, goal: Goal, lowest: Candidate, reason: StopReason) -> Iterator[str]:
     """What may help."""
     if lowest.seconds > goal.seconds:
-        yield f"allow at least {search.explorer.plain.seconds:.4g} s"
+        needed = search.explorer.plain.seconds
+        percent = ceil(round(100 * needed / goal.seconds, 6))
+        yield f"allow at least {needed:.4g} s, {percent / 100:.2f} times as much"
         return
     yield f"allow at least {lowest.peak} bytes"
     if goal.latency is not None:
