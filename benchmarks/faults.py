@@ -210,7 +210,8 @@ def faults(workload: str, optimizer: str, count: int, seed: int) -> list[Row]:
     split = subject.source(split_plan(subject))
     clean = max(subject.error(whole), subject.error(split))
     noise = noise_of(subject, whole, split)
-    row: Row = {"workload": workload, "optimizer": optimizer, "clean_error": clean}
+    row: Row = {"workload": workload, "optimizer": optimizer, "count": count, "seed": seed}
+    row["clean_error"] = clean
     for fault in FAULTS:
         row[fault] = seeded(subject, split if fault in SPLIT else whole, fault, noise, count, rng)
     return [row]

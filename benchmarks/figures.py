@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, ParamSpec
@@ -192,17 +191,17 @@ def plans(
 
     Rows that FILE has already are not made again.
     """
-    rows = known_rows(json, "plans")
-    done = {(row["workload"], row["optimizer"], row["first"], row["seed"]) for row in rows}
-    for first, optimizer, workload in product(
-        range(0, count, step), optimizers.split(","), workloads.split(",")
-    ):
-        if (workload, optimizer, first, seed) not in done:
-            options = (optimizer, first, min(step, count - first), seed)
-            rows += _each(workload, random_plans_.plans, *options)
-            if json != "-":
-                _put("plans", json, rows)
-    _write("plans", json, rows)
+    keys: list[Row] = [
+        {"workload": workload, "optimizer": optimizer, "first": first, "seed": seed}
+        for first in range(0, count, step)
+        for optimizer in optimizers.split(",")
+        for workload in workloads.split(",")
+    ]
+
+    def make(workload: str, optimizer: str, first: int, seed: int) -> list[Row]:
+        return _each(workload, random_plans_.plans, optimizer, first, min(step, count - first), seed)
+
+    _grown("plans", json, keys, make)
 
 
 @app.command()
@@ -213,9 +212,20 @@ def faults(
     seed: int = 0,
     json: JsonOf = "-",
 ) -> None:
-    """Programs of workloads of size tiny with one fault each: how many the comparison tells."""
-    rows = _each_with(workloads, optimizers, faults_.faults, lambda optimizer: (optimizer, count, seed))
-    _write("faults", json, rows)
+    """Programs of workloads of size tiny with one fault each: how many the comparison tells.
+
+    Rows that FILE has already are not made again.
+    """
+    keys: list[Row] = [
+        {"workload": workload, "optimizer": optimizer, "count": count, "seed": seed}
+        for optimizer in optimizers.split(",")
+        for workload in workloads.split(",")
+    ]
+
+    def make(workload: str, optimizer: str, count: int, seed: int) -> list[Row]:
+        return _each(workload, faults_.faults, optimizer, count, seed)
+
+    _grown("faults", json, keys, make)
 
 
 @app.command()
@@ -274,6 +284,25 @@ def _each(workloads: str, figure: Callable[..., list[Row]], *options: object) ->
             except Exception as error:
                 rows.append({"workload": workload, "error": message(error)})
     return rows
+
+
+def _grown(figure: str, file: str, keys: Sequence[Row], make: Callable[..., list[Row]]) -> None:
+    """Write a figure after each of its rows; those that the file has already are not made again.
+
+    Args:
+        figure: its name.
+        file: where it goes.
+        keys: what says of each row which it is; arguments of ``make``.
+        make: makes one.
+    """
+    rows = known_rows(file, figure)
+    for key in keys:
+        if any(key.items() <= row.items() for row in rows):
+            continue
+        rows += make(**key)
+        if file != "-":
+            _put(figure, file, rows)
+    _write(figure, file, rows)
 
 
 def known_rows(file: str, figure: str) -> list[Row]:
