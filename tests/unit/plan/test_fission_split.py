@@ -139,6 +139,26 @@ def test_what_is_no_region_is_refused_with_the_reason(graph, regions, reason):
         derive(graph, regions)
 
 
+@pytest.mark.parametrize("rows", [2, 7, 9, 12])
+def test_a_number_of_parts_that_does_not_come_out_is_told_one_that_does(rows):
+    even = {-(-rows // size) for size in range(1, rows)}
+    for parts in range(rows + 2):
+        if parts in even:
+            (body,) = derive(chain(rows), (region(10, parts=parts),)).bodies.values()
+            assert len(list(body.ends)) == parts
+            continue
+        with pytest.raises(PlanError) as caught:
+            derive(chain(rows), (region(10, parts=parts),))
+        expected, hint = caught.value.expected, caught.value.hint
+        if parts in range(2, rows + 1):
+            near = int(expected.removesuffix(" parts"))
+            assert near in even
+            assert hint == f"split it into {near}, or take it out of the plan"
+        else:
+            assert expected == f"2 to {rows} parts"
+            assert hint == "split it into another number of parts, or take it out of the plan"
+
+
 def test_a_region_is_not_nested_in_parts_of_several_sizes():
     plan = Plan("", regions=(Region("features", 2, (Run(10),), None, Anchor(Value(10), 1)),))
     derive(chain(), (replace(WHOLE, plan=plan),))

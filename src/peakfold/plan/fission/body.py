@@ -17,6 +17,8 @@ from peakfold.plan.fission.fitted import Fitted
 from peakfold.plan.fission.halos import HaloError, Halos, halos
 from peakfold.plan.fission.states import Assignment, Combine, Factor, Part, Partial
 
+WITHOUT = "split it into another number of parts, or take it out of the plan"
+
 PartOf = Callable[[Graph, Node, Assignment, Part], Node]
 """Gives a node as it is in a part: the same id, with the sizes of the part."""
 
@@ -318,10 +320,11 @@ def part_size(region: Region, length: int) -> int:
     """
     size = -(-length // max(region.parts, 1))
     if region.parts < 2 or region.parts > length:
-        raise refused(region, f"{region.axis} has {length} places", f"2 to {length} parts")
+        raise refused(region, f"{region.axis} has {length} places", f"2 to {length} parts", WITHOUT)
     if -(-length // size) != region.parts:
         near = -(-length // size)
-        raise refused(region, f"{length} places in parts of {size} are {near} parts", f"{near} parts")
+        got = f"{length} places in parts of {size} are {near} parts"
+        raise refused(region, got, f"{near} parts", f"split it into {near}, or take it out of the plan")
     return size
 
 
@@ -330,7 +333,7 @@ def first_fresh(graph: Graph) -> int:
     return 1 + max((*graph.input, *graph.node), default=0)
 
 
-def refused(region: Region, got: str, expected: str = "") -> PlanError:
+def refused(region: Region, got: str, expected: str = "", hint: str = "") -> PlanError:
     """Return the error of a region that is none."""
     return PlanError(
         stage="split",
@@ -338,7 +341,7 @@ def refused(region: Region, got: str, expected: str = "") -> PlanError:
         where=f"split {region.axis} into {region.parts}",
         got=got,
         expected=expected or "a region that depends on the rest only before it begins and after it ends",
-        hint="take the node out of the region, or the region out of the plan",
+        hint=hint or "take the node out of the region, or the region out of the plan",
     )
 
 

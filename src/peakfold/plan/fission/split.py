@@ -15,7 +15,7 @@ from peakfold.ir.graph import Graph, Node, Op, Origin, Value, substitute
 from peakfold.ir.plan import Region, Run
 from peakfold.ir.regions import why_not_inside
 from peakfold.ir.types import Type
-from peakfold.plan.fission.body import Builder, PartOf, first_fresh, refused
+from peakfold.plan.fission.body import WITHOUT, Builder, PartOf, first_fresh, refused
 from peakfold.plan.fission.derived import LOOP, Assigned, Body, Derived
 
 Assign = Callable[[Graph, Region, frozenset[int]], Assigned]
@@ -79,7 +79,7 @@ def _require_equal_parts(around: Builder, regions: Sequence[Region]) -> None:
         )
         got = f"the region around it, along {around.region.axis}, has {sizes}"
         expected = f"parts of one size: {around.length} is a multiple of it" if rest else "parts of one size"
-        raise refused(regions[0], got, expected)
+        raise refused(regions[0], got, expected, WITHOUT)
 
 
 def _builder(graph: Graph, region: Region, assign: Assign, part_of: PartOf) -> Builder:
