@@ -26,8 +26,7 @@ class Row:
         cpu_seconds: the least of several runs, interleaved with all other variants of the workload.
         memory_ratio, latency_ratio: to eager in the same run.
         predicted_peak_bytes: what the simulator says; in an arena, what was placed.
-        predicted_latency_ratio: the same, corrected by the measured time of the program without
-            recomputation.
+        predicted_latency_ratio: the same, corrected by what operators took in other programs that ran.
         uncorrected_latency_ratio: the costs of its operators alone, over those that eager runs.
         lower_bound_bytes: of the peak of every plan without splitting and offload, proven.
         search_seconds: wall seconds of the search.

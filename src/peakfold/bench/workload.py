@@ -10,11 +10,12 @@ from peakfold.bench.beside import as_call
 from peakfold.bench.observe import Call, Make, Observed, is_equal, message, observe, timed
 from peakfold.bench.peers import catalog
 from peakfold.bench.planned import CLOSE, SPARES, Planned, Plans, Search
-from peakfold.bench.rows import EAGER, PEAKFOLD, Row, ratio
+from peakfold.bench.rows import EAGER, PEAKFOLD, Row
 from peakfold.bench.settings import Settings, is_checkpoint
 from peakfold.budget import parse_memory
 from peakfold.errors import InfeasibleError
 from peakfold.ir.plan import Plan
+from peakfold.pipeline.in_place import corrected
 from peakfold.pipeline.machine import free_bytes
 from peakfold.pipeline.program import TORCH, Program
 from peakfold.pipeline.prove import planned_call
@@ -36,6 +37,7 @@ class _Run:
         calls: the variants that run, by the name of the first row that has them.
         same: of each row, that name: one program may serve several constraints.
         plans: name of the first row with a plan.
+        programs: peakfold's, by that name.
     """
 
     workload: str
@@ -47,6 +49,7 @@ class _Run:
     calls: dict[str, Call] = field(default_factory=dict)
     same: dict[str, str] = field(default_factory=dict)
     plans: dict[Plan, str] = field(default_factory=dict)
+    programs: dict[str, Program] = field(default_factory=dict)
     eager: Observed | None = None
 
     def put(self, row: Row) -> None:
@@ -168,6 +171,7 @@ def _add(run: _Run, plans: Plans, planned: Planned) -> None:
     )
     first = run.plans.setdefault(planned.program.plan, row.name)
     if first == row.name:
+        run.programs[first] = planned.program
         run.try_(row, lambda task: planned_call(task, planned.program), planned.program)
     else:
         run.reuse(row, first)
@@ -201,18 +205,22 @@ def _correction(run: _Run, plans: Plans, quick: dict[str, float]) -> float:
 
 
 def _time(run: _Run, seconds: dict[str, float]) -> None:
-    """Fill in the times."""
-    plain = seconds.get(f"{PEAKFOLD} {NONE}")
+    """Fill in the times, and predictions corrected by what operators took in other programs."""
+    run.say("time", 1.0, "clocks in the programs")
+    programs = {name: (run.task, program) for name, program in run.programs.items() if name in seconds}
+    plain = f"{PEAKFOLD} {NONE}"
+    foretold = corrected(programs, seconds, plain) if plain in programs else {}
     for name, row in list(run.rows.items()):
-        taken = seconds.get(run.same.get(name, ""))
+        first = run.same.get(name, "")
+        taken = seconds.get(first)
         if taken is None:
             continue
-        predicted, correction = row.predicted_latency_ratio, ratio(plain, seconds[EAGER])
+        predicted = row.predicted_latency_ratio
         run.put(
             replace(
                 row,
                 cpu_seconds=taken,
                 latency_ratio=taken / seconds[EAGER],
-                predicted_latency_ratio=predicted and predicted * (correction or 1.0),
+                predicted_latency_ratio=foretold[first] / seconds[EAGER] if first in foretold else predicted,
             )
         )

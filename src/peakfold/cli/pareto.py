@@ -108,7 +108,7 @@ def _lines(found: "FrontOf") -> Iterator[str]:
     off = found.errors
     if off is not None:
         within = f"bytes within {off.memory:.1%}, time within {off.latency:.1%}"
-        corrected = f"{off.corrected_latency:.1%} once corrected by the plan that drops nothing"
+        corrected = f"{off.corrected_latency:.1%} once corrected by what operators took in other programs"
         yield f"predicted against measured, {off.points} points: {within}, {corrected}"
     if found.ahead is not None:
         yield found.ahead.words

@@ -16,9 +16,11 @@ from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
 from peakfold.pipeline.exact import Precise
 from peakfold.pipeline.forms import SHARE, Form, forms
+from peakfold.pipeline.in_place import spread
+from peakfold.pipeline.measured import Measured, measured
 from peakfold.pipeline.peers import Ahead, PeerOf, Peers, ahead, peers_of, worth_timing
 from peakfold.pipeline.pricing import priced
-from peakfold.pipeline.program import ARENA, TORCH, Program, emit_plan
+from peakfold.pipeline.program import ARENA, TORCH, emit_plan
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.searches import side_by_side
 from peakfold.pipeline.task import Task
@@ -36,7 +38,6 @@ TIMES = (1.0, 1.05, 1.1, 1.35)
 """Times, over the plan that drops nothing, at which the least bytes are searched."""
 ALONE = 40
 """Budgets for which one search plans where nothing is split."""
-PLAIN = "plain"
 MEASURED = 8
 """Points of a front that are measured."""
 
@@ -49,7 +50,7 @@ class PointOf:
         memory_ratio, latency_ratio: predicted.
         peak_bytes: predicted most bytes at once.
         measured_memory_ratio, measured_latency_ratio: by running it.
-        corrected_latency_ratio: the predicted one, times what the plan that drops nothing took over eager.
+        corrected_latency_ratio: predicted from what operators took in other programs that ran (`in_place`).
         equal: whether it computes the same; None where it was not run.
         regions: what is done in parts, in the words of the plan.
         plan: the plan's text.
@@ -161,7 +162,7 @@ def pareto(
     seen = peers(task, progress) if measure and peers is not None else ()
     taken: dict[str, float] = {}
     if measure:
-        picked = [points[i] for i in _spread(len(points), MEASURED)]
+        picked = [points[i] for i in spread(len(points), MEASURED)]
         tasks = {digest: Precise(form.of(task), prove.STEPS) for digest, form in tried.items()}
         programs = {}
         for one, point in picked:
@@ -169,8 +170,8 @@ def pareto(
             own = emit_plan(form.bound(captured), one.plan, costs_of(form.graph), costs_of=costs_of)
             programs[point.plan] = (mine, laid_out(mine.task, own, None, run=True) if in_arena else own)
         plain = laid_out(task, plain, None, run=True) if in_arena else plain
-        measured, taken = _measured(task, programs, plain, progress, worth_timing(seen))
-        points = [(one, _with(point, measured, taken[PLAIN])) for one, point in points]
+        ran, taken = measured(task, programs, plain, progress, worth_timing(seen))
+        points = [(one, _with(point, ran)) for one, point in points]
     allocator = (ARENA if in_arena else TORCH) if measure else None
     found = tuple(point for _, point in points)
     beside = peers_of(seen, taken)
@@ -300,23 +301,16 @@ def _rewritten_notes(tried: Mapping[str, Form], archive: Archive) -> Iterator[st
             yield f"{count} of {len(archive.front)} points are of the graph rewritten: {form.words}"
 
 
-def _spread(count: int, most: int) -> list[int]:
-    picked = min(count, most)
-    return sorted({round(i * (count - 1) / max(picked - 1, 1)) for i in range(picked)})
-
-
-def _with(
-    point: PointOf, measured: Mapping[str, tuple[float, float, bool | None]], plain_ratio: float
-) -> PointOf:
+def _with(point: PointOf, measured: Mapping[str, Measured]) -> PointOf:
     if point.plan not in measured:
         return point
-    memory, latency, equal = measured[point.plan]
+    found = measured[point.plan]
     return replace(
         point,
-        measured_memory_ratio=memory,
-        measured_latency_ratio=latency,
-        corrected_latency_ratio=point.latency_ratio * plain_ratio,
-        equal=equal,
+        measured_memory_ratio=found.memory_ratio,
+        measured_latency_ratio=found.latency_ratio,
+        corrected_latency_ratio=found.corrected_latency_ratio,
+        equal=found.equal,
     )
 
 
@@ -331,34 +325,6 @@ def _errors(points: Sequence[PointOf]) -> Errors | None:
         if point.measured_memory_ratio and point.measured_latency_ratio and point.corrected_latency_ratio
     ]
     return Errors(len(off), *map(max, zip(*off, strict=True))) if off else None
-
-
-def _measured(
-    task: Task,
-    programs: Mapping[str, tuple[Precise, Program]],
-    plain: Program,
-    progress: Progress,
-    others: Mapping[str, Callable[[], object]],
-) -> tuple[dict[str, tuple[float, float, bool | None]], dict[str, float]]:
-    """Return memory ratio, latency ratio and equality of each program, and all latency ratios.
-
-    Bytes are measured first, then all times in one run.
-    """
-    progress("verify", 0.0, "running eager")
-    eager = prove.watch(task, None)
-    assert eager.measured is not None
-    peaks, equal = {}, {}
-    for count, (text, (mine, program)) in enumerate(programs.items()):
-        progress("verify", count / len(programs), f"point {count + 1} of {len(programs)}")
-        seen = prove.watch(mine.task, program)
-        assert seen.measured is not None
-        peaks[text] = seen.measured.peak_bytes / eager.measured.peak_bytes
-        equal[text] = prove.equal(mine.task, program, eager, seen, precise=mine).ok
-    timed = {text: program for text, (_, program) in programs.items()}
-    progress("verify", 1.0, f"{len(timed) + len(others) + 2} programs in turn")
-    taken = prove.seconds(task, {**timed, PLAIN: plain}, others)
-    ratios = {text: seconds / taken["eager"] for text, seconds in taken.items()}
-    return {text: (peaks[text], ratios[text], equal[text]) for text in programs}, ratios
 
 
 def table_rows(front: FrontOf) -> Iterator[tuple[str, ...]]:

@@ -13,6 +13,7 @@ from peakfold.bridge.capture.batches import arguments, flatten
 from peakfold.bridge.capture.binding import BatchLeaf, GradientOf, Verbatim
 from peakfold.bridge.runtime.arena import Arena, Recorder, Results, Ways
 from peakfold.bridge.runtime.bind import Binder, Subject
+from peakfold.bridge.runtime.clock import Clock
 from peakfold.bridge.runtime.compiled import Compiled
 from peakfold.bridge.runtime.held import Copies, Holder
 from peakfold.bridge.runtime.home import Home
@@ -53,7 +54,7 @@ class Step:
         recapture: Recapture | None = None,
         *,
         inference: bool = False,
-        recorder: Recorder | None = None,
+        recorder: Recorder | Clock | None = None,
     ) -> None:
         self.outputs: object = None
         self._subject = subject
@@ -206,13 +207,13 @@ class _Program:
         subject: Subject,
         home: Home,
         holder: Holder,
-        recorder: Recorder | None = None,
+        recorder: Recorder | Clock | None = None,
     ) -> None:
         self.compiled = compiled
         self._function = load_source(compiled.source)
         self.move_to(home, holder)
         self._recorder = recorder
-        if recorder is not None:
+        if isinstance(recorder, Recorder):
             tell(self._function, recorder)
         elif compiled.layout is not None:
             tell(self._function, Ways(compiled.layout))
