@@ -5,7 +5,7 @@ import torch
 
 from peakfold.bridge.runtime.operands import Maker, index_limits
 from peakfold.bridge.runtime.profile import Effort, machine, profile
-from peakfold.cost.cache import CostCache
+from peakfold.cost.cache import CostCache, Measurement
 from peakfold.cost.key import keys
 from peakfold.ir.graph import Graph, Input, Node, Op, Symbol, Value
 from peakfold.ir.types import ScalarType, tensor
@@ -125,6 +125,29 @@ def test_views_and_host_numbers_cost_nothing():
     view = one("aten.view.default", (tensor(4),), (Value(0), (2, 2)), tensor(2, 2), aliases=(Value(0),))
     costs = profile(view, CostCache(None), 1)
     assert (costs.seconds, costs.workspace) == ({}, {})
+
+
+def test_views_that_are_made_for_an_operator_count_with_it():
+    given = Input(0, "x", "batch", tensor(6))
+    view = Node(1, "v", Op("aten.view.default"), (Value(0), (2, 3)), (), (tensor(2, 3),), (Value(0),))
+    turned = tensor(3, 2, strides=(1, 3))
+    turn = Node(2, "t", Op("aten.t.default"), (Value(1),), (), (turned,), (Value(0),))
+    mm = Node(3, "mm", Op("aten.mm.default"), (Value(1), Value(2)), (), (tensor(2, 2),), (None,))
+    relu = Node(4, "relu", Op("aten.relu.default"), (Value(3),), (), (tensor(2, 2),), (None,))
+    graph = Graph((given,), (view, turn, mm, relu), ())
+    cache = CostCache(None)
+    found = {key: Measurement(1.0, 0) for key in keys(graph, machine(1)).values()}
+    cache.put({**found, f"a view on {machine(1)}": Measurement(0.25, 0)})
+    assert profile(graph, cache, 1).seconds == {3: 1.75, 4: 1.0}
+
+
+def test_what_a_view_takes_is_measured_once():
+    view = Node(1, "v", Op("aten.view.default"), (Value(0), (2, 2)), (), (tensor(2, 2),), (Value(0),))
+    exp = Node(2, "exp", Op("aten.exp.default"), (Value(1),), (), (tensor(2, 2),), (None,))
+    graph, cache = Graph((Input(0, "x", "batch", tensor(4)),), (view, exp), ()), CostCache(None)
+    first = profile(graph, cache, 1, effort=QUICK)
+    assert 0 <= cache.get(f"a view on {machine(1)}").seconds <= first.seconds[2]
+    assert profile(graph, cache, 1, effort=QUICK) == first
 
 
 def test_what_the_cache_knows_is_not_measured_again():

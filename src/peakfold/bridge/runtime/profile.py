@@ -2,7 +2,8 @@
 
 Seconds and bytes come from separate runs. Seconds are CPU seconds of the thread, the least of several
 runs over operands that turn, so that an operator finds in the caches no more than it would in the
-step. Hidden bytes are the allocator's peak while the operator runs, less its outputs.
+step. The views that a program makes for an operator, where it reads through them, count with it. Hidden bytes
+are the allocator's peak while the operator runs, less its outputs.
 """
 
 import gc
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,8 @@ from peakfold.options import quiet_profiler
 Progress = Callable[[int, int], None]
 
 BATCH = 16
+COLD, VIEWS = 1 << 20, 30
+"""Numbers that are written before a view is timed, and how often it is."""
 BEGIN, END = "peakfold:begin", "peakfold:end"
 
 
@@ -101,6 +105,8 @@ def profile(
             for batch in _measure(graph, missing, effort or Effort(), progress or _silent):
                 cache.put(batch)
         known = cache.get_many(by_node.values())
+    made = views_made(graph)
+    view = _view(cache, here) if any(made[node] for node in by_node) else 0.0
     seconds: dict[int, float] = {}
     workspace: dict[int, int] = {}
     estimated: dict[str, None] = {}
@@ -111,6 +117,7 @@ def profile(
             seconds[node] = seconds_of(graph, graph.node[node], CPU)
         else:
             seconds[node], workspace[node] = found.seconds, found.workspace
+        seconds[node] += made[node] * view
     return Costs(seconds, workspace, f"measured on {here}", LINK, tuple(estimated))
 
 
@@ -254,6 +261,50 @@ def _timed(
     for args, kwargs in turn:
         operator(*args, **kwargs)
     return clock() - start
+
+
+def views_made(graph: Graph) -> Mapping[int, int]:
+    """Return how many views a program makes when it runs a node, by id; each reader makes its chains anew.
+
+    Example:
+        >>> from peakfold.ir.graph import Input, Op
+        >>> from peakfold.ir.types import tensor
+        >>> x, kind = Input(0, "x", "batch", tensor(4)), tensor(2, 2)
+        >>> view = Node(1, "v", Op("aten.view.default"), (Value(0), (2, 2)), (), (kind,), (Value(0),))
+        >>> turned = Node(2, "t", Op("aten.t.default"), (Value(1),), (), (kind,), (Value(0),))
+        >>> relu = Node(3, "y", Op("aten.relu.default"), (Value(2),), (), (kind,), (None,))
+        >>> views_made(Graph((x,), (view, turned, relu), ()))[3]
+        2
+    """
+    made: dict[int, int] = {}
+    for node in graph.nodes:
+        read = (graph.node.get(value.node) for value in node.inputs)
+        made[node.id] = sum(1 + made[of.id] for of in read if of is not None and of.is_view)
+    return made
+
+
+def _view(cache: CostCache, here: Machine) -> float:
+    """Return the seconds that a view takes, whatever its shape; it is made once, after much else."""
+    key = f"a view on {here}"
+    known = cache.get(key)
+    if known is not None:
+        return known.seconds
+    with _quiet(here.threads):
+        call: Call = (torch.zeros(4), [2, 2]), {}
+        nothing: Call = (), {}
+        view, other = overload("aten.view.default"), torch.zeros(COLD)
+        clock = time.thread_time if here.threads == 1 else time.perf_counter
+        took, look = inf, inf
+        for _ in range(VIEWS):
+            other.add_(1)
+            took = min(took, _timed(view, [call], 1, clock))
+            look = min(look, _timed(_nothing, [nothing], 1, clock))
+    cache.put({key: Measurement(max(took - look, 0.0), 0)})
+    return cache.get_many([key])[key].seconds
+
+
+def _nothing() -> None:
+    """Take no more time than a call does."""
 
 
 @contextmanager
