@@ -271,7 +271,7 @@ def _within(figure: str, where: str) -> tuple[Section, ...]:
         Section(
             f"Predicted time against measured{where}",
             figure,
-            "within 10 % before and 3 % after correction by the time of the program without recomputation",
+            "within 10 % before and 3 % after correction by what operators take in other programs",
             ("workload", "programs", "worst before", "worst after"),
             comparison.times,
         ),
