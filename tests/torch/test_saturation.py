@@ -11,9 +11,11 @@ from benchmarks.fragments import Piece
 from peakfold.bridge.runtime.compare import error_of
 from peakfold.bridge.runtime.interpret import interpret
 from peakfold.bridge.runtime.retype import retyped
+from peakfold.cost.roofline import CPU, seconds_of
 from peakfold.graph.rewrite.cheapest import by_rules, cheapest
 from peakfold.graph.rewrite.classes import Classes
 from peakfold.graph.rewrite.driver import Limits, Terms, search
+from peakfold.graph.rewrite.grow import ROOM, ROOM_EACH
 from peakfold.graph.rewrite.improve import improved
 from peakfold.graph.rewrite.liveness import peak
 from peakfold.graph.rewrite.rules import book_rules, hand_rules
@@ -154,6 +156,17 @@ def test_saturation_is_never_dearer_than_best_first_search_and_says_what_it_used
     assert wide.stop in ("saturated", "limit of 4 rounds")
     both = by_rules(graph, by_flops, retyped, limits=SHORT)
     assert both.after == wide.after
+
+
+@pytest.mark.parametrize("pick", range(0, len(PIECES), 3))
+def test_many_rules_find_no_less_than_few_and_make_no_more_than_there_is_room_for(pick):
+    batch = tuple(torch.rand(4, 4) for _ in range(3))
+    graph = simplify(Task(Piece(PIECES[pick]), None, None, batch).capture().graph).graph
+    price = lambda g: {n.id: seconds_of(g, n, CPU) for n in g.nodes if not n.is_view}  # noqa: E731
+    few = saturated(graph, hand_rules(), price, retype=retyped)
+    many = saturated(graph, hand_rules(), price, retype=retyped, further=book_rules())
+    assert many.after <= few.after
+    assert many.states <= ROOM + ROOM_EACH * len(graph.nodes) + 8
 
 
 def test_what_raises_the_peak_is_extracted_again_without_the_rule_that_did():

@@ -77,12 +77,12 @@ def by_rules(
     given, account = account, account or Account()
     half = replace(limits, seconds=limits.seconds / 2)
     common = {"limits": half, "terms": terms, "accept": accept, "account": account}
-    every = (*hand_rules(), *book_rules()) if rules is None else rules
-    first = saturated(graph, every, price, retype=retype, **common)  # type: ignore[arg-type]
+    few, further = (hand_rules(), book_rules()) if rules is None else (rules, ())
+    first = saturated(graph, few, price, retype=retype, further=further, **common)  # type: ignore[arg-type]
     ways = [first]
     for start in dict.fromkeys((graph.digest, first.graph.digest)):
         base = graph if start == graph.digest else first.graph
-        ways.append(_from(first, base, hand_rules() if rules is None else rules, price, common))
+        ways.append(_from(first, base, few, price, common))
     if given is None:
         account.stop()
     best = min(ways, key=lambda one: one.after)

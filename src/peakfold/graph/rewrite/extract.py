@@ -36,7 +36,7 @@ class Prices:
     """Seconds of all nodes: measured, or until then from a model that is mostly too low, to be tried."""
 
     def __init__(self, classes: Classes, graph: Graph, seconds: Mapping[int, float], price: Price) -> None:
-        self._whole, self._price = classes.whole, price
+        self._classes, self._price = classes, price
         self.known = dict(seconds)
         ratios = [
             took / max(seconds_of(graph, graph.node[ident], CPU), LEAST) for ident, took in seconds.items()
@@ -51,14 +51,14 @@ class Prices:
         if node.id in self.known:
             return max(self.known[node.id], LEAST)
         if node.id not in self._guessed:
-            self._guessed[node.id] = self._scale * seconds_of(self._whole, node, CPU)
+            self._guessed[node.id] = self._scale * seconds_of(self._classes.whole, node, CPU)
         return max(self._guessed[node.id], LEAST)
 
     def measure(self, nodes: Sequence[Node]) -> bool:
         """Measure nodes; return whether any was not yet."""
         missing = [node for node in nodes if node.id not in self.known and not node.is_view]
         if missing:
-            found = self._price(standalone(self._whole, missing))
+            found = self._price(standalone(self._classes.whole, missing))
             self.known.update({node.id: found.get(node.id, 0.0) for node in missing})
         return bool(missing)
 
@@ -81,11 +81,17 @@ class Extraction:
 
 
 def cheapest(
-    extractor: "Extractor", terms: Terms, accept: Accept, refused: Counter[str], retype: Retype | None
+    extractor: "Extractor",
+    terms: Terms,
+    accept: Accept,
+    refused: Counter[str],
+    retype: Retype | None,
+    below: float | None = None,
 ) -> tuple[Extraction, float] | None:
     """Return the cheapest extraction that keeps to the terms; None where none is cheaper than the graph.
 
-    One that is refused is tried again without each of the rules that made it.
+    One that is refused is tried again without each of the rules that made it. With ``below`` it must take
+    fewer seconds than that.
     """
     graph, prices = extractor.classes.graph, extractor.prices
     given = sum(prices.of(node) for node in graph.nodes)
@@ -96,6 +102,8 @@ def cheapest(
     count = len(queue)
     while queue and time.perf_counter() < extractor.deadline:
         cost, _, one = heapq.heappop(queue)
+        if below is not None and cost >= below * (1 - 1e-9):
+            break
         if cost > given * (1 - 1e-9) - terms.margin * _touched(graph, one.graph, prices):
             refused["it costs more, or as much"] += 1
             break

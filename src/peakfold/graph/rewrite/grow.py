@@ -16,6 +16,8 @@ from peakfold.ir.graph import Value
 from peakfold.ir.types import TensorType
 
 ROUNDS, MOST_MADE = 4, 4000
+ROOM, ROOM_EACH = 400, 3
+"""Nodes that are made at most: so many, and so many for each of the given graph."""
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Growing:
     def run(self, rules: Sequence[Rule]) -> str:
         """Apply rules; return why it ended."""
         classes, seen = self.classes, set[object]()
+        most = self._most
         able = [rule for rule in rules if self._may_be_used(rule)]
         for _ in range(ROUNDS):
             size = classes.size
@@ -52,15 +55,19 @@ class Growing:
                 classes.rebuild()
                 fresh = classes.words_since(size)
             if self._is_full:
-                return f"limit of {MOST_MADE} nodes" if classes.size >= MOST_MADE else "limit of seconds"
+                return f"limit of {most} nodes" if classes.size >= most else "limit of seconds"
             if not any(new):
                 return "saturated"
             able = [rule for rule in able if not fresh.isdisjoint(words_of(rule))]
         return f"limit of {ROUNDS} rounds"
 
     @property
+    def _most(self) -> int:
+        return min(MOST_MADE, ROOM + ROOM_EACH * len(self.classes.graph.nodes))
+
+    @property
     def _is_full(self) -> bool:
-        return self.classes.size >= MOST_MADE or time.perf_counter() > self.deadline
+        return self.classes.size >= self._most or time.perf_counter() > self.deadline
 
     def _may_be_used(self, rule: Rule) -> bool:
         may = rule.level != UNDECIDED or self.terms.undecided

@@ -54,6 +54,15 @@ class Matcher:
                 found.setdefault(reading.op, []).append(value)
         return {op: tuple(values) for op, values in found.items()}
 
+    @cached_property
+    def saying(self) -> Mapping[tuple[Value, str], tuple[Reading, ...]]:
+        """What each Value says with each word."""
+        found: dict[tuple[Value, str], list[Reading]] = {}
+        for value, said in self.said.items():
+            for reading in said:
+                found.setdefault((value, reading.op), []).append(reading)
+        return {key: tuple(said) for key, said in found.items()}
+
     def missing(self, rule: Rule) -> str | None:
         """Return an operator of a rule's left side that is nowhere in the graph, None where all are."""
         return next((word for word in words_of(rule) if word not in self.index), None)
@@ -117,8 +126,8 @@ class Matcher:
             elif known == value:
                 yield sofar
             return
-        for reading in self.said.get(value, ()):
-            if reading.op != term.op or len(reading.args) != len(term.args) or term.output:
+        for reading in self.saying.get((value, term.op), ()):
+            if len(reading.args) != len(term.args) or term.output:
                 continue
             constants = _constants(term, reading.attrs, sofar.constants)
             if constants is None:
@@ -126,7 +135,13 @@ class Matcher:
             nodes = sofar.nodes | {value.node, *reading.through}
             inner = Match(sofar.rule, sofar.roots, sofar.variables, constants, nodes)
             for args in _orders(term, reading.args):
-                yield from self._args(term.args, args, inner)
+                if self._may_be(term.args, args):
+                    yield from self._args(term.args, args, inner)
+
+    def _may_be(self, terms: tuple[Term, ...], values: tuple[Value, ...]) -> bool:
+        """Return whether each Value says the first word of its term: looked at before any is taken apart."""
+        pairs = zip(terms, values, strict=True)
+        return all(isinstance(term, Var) or (value, term.op) in self.saying for term, value in pairs)
 
     def _args(self, terms: tuple[Term, ...], values: tuple[Value, ...], sofar: Match) -> Iterator[Match]:
         if not terms:

@@ -1,4 +1,8 @@
-"""Equality saturation of a graph by rules, and the cheapest of several extractions."""
+"""Equality saturation of a graph by rules, and the cheapest of several extractions.
+
+Rules that mostly pay go first, until nothing is new; the others start from all that these made, within what
+is left of time and room. After each stage programs are extracted: many rules never find less than few.
+"""
 
 import time
 from collections.abc import Sequence
@@ -8,7 +12,7 @@ from peakfold.graph.rewrite.candidate import Price
 from peakfold.graph.rewrite.change import Ids
 from peakfold.graph.rewrite.classes import Classes
 from peakfold.graph.rewrite.driver import LIMITS, TERMS, Applied, Found, Limits, Terms
-from peakfold.graph.rewrite.extract import Accept, Extractor, Prices, cheapest
+from peakfold.graph.rewrite.extract import Accept, Extraction, Extractor, Prices, cheapest
 from peakfold.graph.rewrite.grow import Growing
 from peakfold.graph.rewrite.move import Retype
 from peakfold.graph.rule import Rule
@@ -28,6 +32,7 @@ def saturated(
     accept: Accept = lambda graph: True,
     account: Account | None = None,
     retype: Retype | None = None,
+    further: Sequence[Rule] = (),
 ) -> Found:
     """Return the cheapest graph among extractions from all that rules derive; the given one wins ties.
 
@@ -40,18 +45,27 @@ def saturated(
         accept: asked of each graph that would be the best: whether its rounding may be what it is, say.
         account: one to go on with; a new one where None.
         retype: gives the types of an extraction; without it strides stay as they are everywhere.
+        further: what is applied once the rules have come to an end.
     """
     given, account = account, account or Account()
     start = time.perf_counter()
     with account.timed("(price)"):
         seconds = dict(price(graph))
     classes = Classes(graph)
-    until = start + GROWING * limits.seconds
-    stop = Growing(classes, terms, account, until, limits.matches, retype is not None).run(rules)
-    with account.timed("(extract)"):
-        prices = Prices(classes, graph, seconds, price)
-        extractor = Extractor(classes, prices, start + limits.seconds)
-        found = cheapest(extractor, terms, accept, account["(extract)"].refused, retype)
+    prices = Prices(classes, graph, seconds, price)
+    extractor = Extractor(classes, prices, start + limits.seconds)
+    growing = Growing(
+        classes, terms, account, start + GROWING * limits.seconds, limits.matches, retype is not None
+    )
+    found: tuple[Extraction, float] | None = None
+    stops = []
+    for stage in (rules, further) if further else (rules,):
+        stops.append(growing.run(stage))
+        with account.timed("(extract)"):
+            below = None if found is None else found[1]
+            refused = account["(extract)"].refused
+            found = cheapest(extractor, terms, accept, refused, retype, below) or found
+    stop = ", then ".join(dict.fromkeys(stops))
     if given is None:
         account.stop()
     before = sum(seconds.values())
