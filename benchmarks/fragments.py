@@ -1,7 +1,7 @@
 """Thirty published fragments: what rewriting makes of each, against eager and torch.compile in one run.
 
-``python -m benchmarks.fragments [--compile] [--only WORD] [--repeats N]`` prints JSON; with ``--searches``
-what equality saturation and best-first search find alone and together, by modelled seconds, nothing run.
+``python -m benchmarks.fragments [--compile] [--only WORD] [--repeats N]`` prints JSON.
+``python -m benchmarks.searches`` compares the searches on them, nothing run.
 
 Shapes are fixed, operands are 512 a side or what makes eager take 5 ms on one core, whichever is more. Each
 result is compared as everywhere: in float64 within 1e-9 of its scale, and in float32 with an error against
@@ -27,13 +27,10 @@ from peakfold.bridge.runtime.profile import profile
 from peakfold.bridge.runtime.retype import retyped
 from peakfold.cost.cache import FILE_NAME, CostCache
 from peakfold.cost.costs import Costs
-from peakfold.cost.roofline import CPU, seconds_of
 from peakfold.graph.rewrite.cheapest import by_rules
-from peakfold.graph.rewrite.driver import Found, Limits, search
+from peakfold.graph.rewrite.driver import Found, Limits
 from peakfold.graph.rewrite.passes.lift import LiftedViews
 from peakfold.graph.rewrite.passes.views import CanonicalViews
-from peakfold.graph.rewrite.rules import book_rules, hand_rules
-from peakfold.graph.rewrite.saturate import saturated
 from peakfold.graph.rewrite.simplify import PASSES, simplify
 from peakfold.ir.graph import Graph, Symbol
 from peakfold.ir.plan import Plan
@@ -280,45 +277,13 @@ def measured(only: str, repeats: int, compiled: bool) -> Iterator[dict[str, obje
             yield measure(fragment, cache, repeats, compiled)
 
 
-def searches(only: str) -> Iterator[dict[str, object]]:
-    """Yield what each search comes to, in seconds of a model: the same in every run."""
-
-    def price(graph: Graph) -> Mapping[int, float]:
-        return {node.id: seconds_of(graph, node, CPU) for node in graph.nodes if not node.is_view}
-
-    rules, limits = (*hand_rules(), *book_rules()), Limits(states=60, seconds=40)
-    for fragment in FRAGMENTS:
-        if only not in fragment.name:
-            continue
-        given = Task(Piece(fragment.function), None, None, operands(fragment)).capture().graph
-        start = simplify(given, (*PASSES, LiftedViews(), CanonicalViews())).graph
-        found = {
-            "saturation": saturated(start, rules, price, limits=limits, retype=retyped),
-            "best_first": search(start, hand_rules(), price, limits=limits),
-            "both": by_rules(start, price, retyped, limits=limits),
-        }
-        least = min(one.after for one in found.values()) * (1 + 1e-6)
-        yield {
-            "fragment": fragment.name,
-            "before": found["both"].before,
-            **{name: one.after for name, one in found.items()},
-            "found_by": [name for name, one in found.items() if one.after <= least],
-        }
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--compile", action="store_true", help="also measure torch.compile")
     parser.add_argument("--only", default="", help="fragments whose names have this in them")
-    parser.add_argument("--searches", action="store_true", help="compare the searches instead; runs nothing")
     parser.add_argument("--repeats", type=int, default=9)
     chosen = parser.parse_args(arguments)
-    if chosen.searches:
-        rows = list(searches(chosen.only))
-        json.dump({"environment": environment(0), "rows": rows}, sys.stdout, indent=1)
-        print()
-        return
     rows = list(measured(chosen.only, chosen.repeats, chosen.compile))
     result = {"environment": environment(0), "summary": summary(rows), "rows": rows}
     json.dump(result, sys.stdout, indent=1)
