@@ -1,6 +1,8 @@
 """``peakfold rules``: generate substitutions, check a rule file, show a rule."""
 
 import json as text
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -52,7 +54,8 @@ def generate_command(
     request = Request(_names(operators), size, seed, graphs)
     streams = Output(json, file=output)
     streams.check()
-    found = generate(request, _part(output), lambda line: _say(streams.progress.print, line))
+    with _kept(_part(output), streams):
+        found = generate(request, _part(output), lambda line: _say(streams.progress.print, line))
     streams.write_file(found.text(request))
     seconds = perf_counter() - started
     streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
@@ -79,9 +82,10 @@ def derive_command(
     request = DerivedRequest(_names(operators), size, seed, most, graphs)
     streams = Output(json, file=output)
     streams.check()
-    found = derive(
-        request, book(), _part(output), lambda line: _say(streams.progress.print, line), redundant()
-    )
+    with _kept(_part(output), streams):
+        found = derive(
+            request, book(), _part(output), lambda line: _say(streams.progress.print, line), redundant()
+        )
     streams.write_file(found.text(request))
     seconds = perf_counter() - started
     streams.write_json(text.dumps({**found.figures, "seconds": round(seconds, 3)}) + "\n")
@@ -138,6 +142,18 @@ def _part(output: Path) -> Path | None:
     return output.with_suffix(output.suffix + ".part")
 
 
+@contextmanager
+def _kept(part: Path | None, streams: Output) -> Iterator[None]:
+    """Say, where a run is interrupted, what it goes on from."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if part is not None and part.exists():
+            line = f"{part} keeps what was looked at: the same command goes on from there"
+            _say(streams.progress.print, line)
+        raise
+
+
 @app.command("check")
 def check_command(
     file: Annotated[
@@ -165,7 +181,7 @@ def check_command(
     _require_sound(found)
 
 
-_SHOWN = ("rules", "basis", "sound", "unsound", "unlabelled")
+_SHOWN = ("rules", "basis", "sound", "unsound", "undecided", "unlabelled")
 
 
 @app.command("show")
@@ -232,7 +248,13 @@ def _read(file: Path | None) -> tuple["Rule", ...]:
             got=_why(reason),
             hint="docs/rules.md has the format; the book is checked where no file is named",
         ) from reason
-    return read_taso(content)[0] if file.suffix == ".json" else read_rules(content)
+    try:
+        return read_taso(content)[0] if file.suffix == ".json" else read_rules(content)
+    except UsageError as reason:
+        where = ", ".join(filter(None, (str(file), reason.where)))
+        raise UsageError(
+            reason.stage, reason.what, where, reason.expected, reason.got, reason.hint
+        ) from reason
 
 
 def _why(reason: OSError | UnicodeDecodeError) -> str:

@@ -9,6 +9,7 @@ from peakfold.cli.failures import guarded
 from peakfold.cli.main import app
 from peakfold.errors import CacheError
 from peakfold.graph.rule import parse_rules
+from peakfold.graph.substitution import generate as generator
 from peakfold.graph.substitution.checkpoint import Checkpoint
 from peakfold.graph.substitution.generate import Request
 
@@ -48,7 +49,35 @@ def test_a_malformed_file_has_its_line_and_column(tmp_path: Path, capsys: pytest
     file = tmp_path / "some.rules"
     file.write_text("peakfold rules 1\nr: add(a, => a\n")
     assert guarded(app, ["rules", "check", str(file)]) == 2
-    assert "line 2, column 11" in capsys.readouterr().err
+    assert f"at: {file}, line 2, column 11" in capsys.readouterr().err
+    other = tmp_path / "some.json"
+    other.write_text('{"rules": [1,')
+    assert guarded(app, ["rules", "check", str(other)]) == 2
+    said = capsys.readouterr().err
+    assert f"at: {other}" in said
+    assert "line 1 column 14" in said
+
+
+def test_undecided_rules_are_counted_with_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "some.rules"
+    file.write_text("peakfold rules 1\nmaybe: log(mul(exp(a), a)) => add(a, log(a))\n")
+    assert guarded(app, ["rules", "check", str(file)]) == 0
+    assert "sound 0, unsound 0, undecided 1, unlabelled 0" in capsys.readouterr().out
+
+
+def test_an_interrupted_command_says_what_it_goes_on_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(request: Request, part: Path, progress: object) -> None:
+        Checkpoint(part, request).save(rules="")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(generator, "generate", interrupted)
+    file = tmp_path / "some.rules"
+    assert guarded(app, ["rules", "generate", "-o", str(file)]) == 130
+    assert f"{file}.part keeps what was looked at" in capsys.readouterr().err
 
 
 def test_show_prints_what_a_condition_excludes(capsys: pytest.CaptureFixture[str]) -> None:
