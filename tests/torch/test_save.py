@@ -14,6 +14,7 @@ from peakfold.bridge.capture.binding import Verbatim
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.load import load
 from peakfold.bridge.runtime.measure import eager_step
+from peakfold.bridge.runtime.saved_guards import saved_guards
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import CacheError, CaptureError, PlanError
 
@@ -235,3 +236,26 @@ def test_what_is_no_tensor_in_a_batch_is_seen(tmp_path, value):
     step(*batch)
     with pytest.raises(CaptureError, match=f"batch.1 is 0.25 instead of {value!r}"):
         step(batch[0], 0.25)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (lambda x: (x, True), "batch.1 is True instead of 1"),
+        (lambda x: (x, 1.0), "batch.1 is 1.0 instead of 1"),
+        (lambda x: (x, x), "batch.1 is "),
+        (lambda x: (3, 1), "batch.0 is 3 instead of "),
+        (lambda x: (x[:2], 1), "batch.0 is torch.float32 [2, 3]"),
+        (lambda x: (x.t().contiguous().t(), 1), "of strides [1, 3]"),
+        (lambda x: (x.double(), 1), "batch.0 is torch.float64"),
+        (lambda x: (x.to("meta"), 1), "on meta"),
+        (lambda x: (x.clone().requires_grad_(), 1), "with a gradient instead of "),
+    ],
+)
+def test_saved_guards_tell_every_kind_of_difference_in_a_batch(other, said):
+    model, x = torch.nn.Identity(), torch.zeros(3, 3)
+    guards = saved_guards(model, None, (x, 1))
+    assert guards.check(model, None, (x.clone(), 1)) is None
+    reason = guards.check(model, None, other(x))
+    assert reason is not None
+    assert said in reason

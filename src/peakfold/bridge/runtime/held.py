@@ -51,6 +51,8 @@ class Holder:
     ) -> tuple[dict[str, torch.Tensor], Copies]:
         """Return the tensors of a call in their places, and what was copied for that."""
         found, copies, self.nbytes = dict(tensors), Copies(), 0
+        if not self._raw:
+            return found, copies
         for given, source in zip(graph.inputs, binding.sources, strict=True):
             tensor = tensors.get(given.name)
             if tensor is None or given.name not in self._raw:

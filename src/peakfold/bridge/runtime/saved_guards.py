@@ -1,6 +1,6 @@
 """When a saved program holds: what can be checked without the code that it was captured from."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -83,9 +83,8 @@ class SavedGuards:
         if flat.tree is not self.tree and flat.tree != self.tree:
             return "a batch of another form"
         for name, leaf, known in zip(flat.names, flat.leaves, self.batch, strict=True):
-            now = _batch_leaf(name, leaf)
-            if now != known:
-                return f"{name} is {_text(now)} instead of {_text(known)}"
+            if not _is_as_known(leaf, known):
+                return f"{name} is {_text(_batch_leaf(name, leaf))} instead of {_text(known)}"
         return self.check_model(model, optimizer)
 
     def check_model(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> str | None:
@@ -194,9 +193,9 @@ def _attributes(
 
 
 def _changed(
-    model: torch.nn.Module, attributes: Iterable[tuple[str, tuple[tuple[str, object], ...]]]
+    model: torch.nn.Module, attributes: Sequence[tuple[str, tuple[tuple[str, object], ...]]]
 ) -> Iterator[str]:
-    modules: dict[str, object] = dict(model.named_modules())
+    modules: dict[str, object] = dict(model.named_modules()) if attributes else {}
     for owner, rows in attributes:
         found = modules[owner] if owner in modules else _reached(model, owner)
         table = getattr(found, "__dict__", {})
@@ -228,6 +227,18 @@ def _batch_leaf(name: str, leaf: object) -> BatchTensor | object:
     return BatchTensor(name, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
 
 
+def _is_as_known(leaf: object, known: BatchTensor | object) -> bool:
+    if not isinstance(leaf, torch.Tensor) or not isinstance(known, BatchTensor):
+        return type(leaf) is type(known) and leaf == known
+    return (
+        leaf.shape == known.shape
+        and leaf.stride() == known.strides
+        and leaf.dtype == known.dtype
+        and leaf.device == known.device
+        and leaf.requires_grad == known.requires_grad
+    )
+
+
 def _text(leaf: BatchTensor | object) -> str:
     if not isinstance(leaf, BatchTensor):
         return repr(leaf)
@@ -244,8 +255,9 @@ def _frozen(model: torch.nn.Module) -> tuple[str, ...]:
 
 
 def _gradients(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[str, ...]:
-    groups = () if optimizer is None else optimizer.param_groups
-    updated = {parameter for group in groups for parameter in group["params"]}
+    if optimizer is None:
+        return ()
+    updated = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     named = model.named_parameters()
     return tuple(name for name, parameter in named if parameter in updated and parameter.grad is not None)
 
