@@ -146,6 +146,18 @@ def test_clocks_run_in_the_plain_program_and_in_some_that_are_spread(programs, m
     assert asked == ["plain", ordered[0], ordered[-1]]
 
 
+def test_a_clock_that_tells_no_time_corrects_nothing(programs):
+    def clocks(some):
+        none = {name: of(programs, name) for name in some}
+        return {
+            n: {k: Share(s.runs, s.predicted, 0.0) for k, s in found.items()} for n, found in none.items()
+        }
+
+    whole = {name: program.timeline.seconds for name, (_, program) in programs.items()}
+    found = corrected(programs, {**whole, "plain": 3 * whole["plain"]}, "plain", clocks)
+    assert found == {name: pytest.approx(3 * whole[name]) for name in programs}
+
+
 def test_without_clocks_the_plain_program_corrects_all(programs, monkeypatch):
     monkeypatch.setattr(in_place, "_has_clocks", lambda task, program: False)
     taken = dict.fromkeys(programs, 5.0)

@@ -226,7 +226,7 @@ def corrected(
             seen = clocks({name: programs[name] for name in chosen})
     found = {}
     for name, (_, program) in programs.items():
-        known = [(of, taken[one]) for one, of in seen.items() if one != name]
+        known = [(of, taken[one]) for one, of in seen.items() if one != name and _ticked(of)]
         if known:
             found[name] = InPlace(known).seconds(shares(program.nest))
         else:
@@ -237,6 +237,11 @@ def corrected(
 def _has_clocks(task: Task, program: Program) -> bool:
     """Whether the steps of a program run one after the other, and are over when the next begins."""
     return task.device == "cpu" and not program.host_bytes
+
+
+def _ticked(of: Shares) -> bool:
+    """Whether the clock told any time at all: not where it is coarser than the program is long."""
+    return any(share.taken for share in of.values())
 
 
 def spread(count: int, most: int) -> list[int]:
