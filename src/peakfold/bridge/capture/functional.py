@@ -33,26 +33,35 @@ _DRAWS: frozenset[str] = frozenset(
 
 
 def functional(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """Return the operator that computes what an in-place or ``out=`` operator writes.
+    """Return the operator that computes what an in-place or ``out=`` operator writes; None for none.
+
+    Where the operator also returns new tensors, these come first.
 
     Example:
         >>> functional(aten.add_.Tensor), functional(aten.bernoulli_.float)
         (<OpOverload(op='aten.add', overload='Tensor')>, <OpOverload(op='aten.bernoulli', overload='p')>)
         >>> functional(aten.pow_.Scalar)  # pow.Scalar takes a number to the power of a tensor
         <OpOverload(op='aten.pow', overload='Tensor_Scalar')>
+        >>> functional(aten.rrelu_with_noise.default)  # returns a tensor, and writes the noise
+        <OpOverload(op='aten.rrelu_with_noise_functional', overload='default')>
     """
     schema = op._schema
     full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     if full in _IRREGULAR:
         return _IRREGULAR[full]
     namespace, name = schema.name.split("::")
-    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    if packet is None:
-        return None
-    named = getattr(packet, op._overloadname, None) if name.endswith("_") else None
-    if named is not None and _types(named) == _types(op):
-        return named  # type: ignore[no-any-return]
-    return _of_the_same_arguments(op, packet)
+    plain = name.removesuffix("_")
+    for candidate in (plain, f"{plain}_functional"):
+        packet = getattr(getattr(torch.ops, namespace), candidate, None)
+        if packet is None:
+            continue
+        named = getattr(packet, op._overloadname, None) if name.endswith("_") else None
+        if named is not None and _types(named) == _types(op) and not named._schema.is_mutable:
+            return named  # type: ignore[no-any-return]
+        found = _of_the_same_arguments(op, packet)
+        if found is not None:
+            return found
+    return None
 
 
 def _types(op: torch._ops.OpOverload) -> list[str]:
@@ -65,6 +74,8 @@ def _of_the_same_arguments(
     given = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
     for overload in packet.overloads():  # type: ignore[no-untyped-call]
         candidate = getattr(packet, overload)
+        if candidate._schema.is_mutable:
+            continue
         if [(a.name, str(a.type)) for a in candidate._schema.arguments] == given:
             return candidate  # type: ignore[no-any-return]
     return None

@@ -212,10 +212,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         full = _completed(func, pure, args)
         outputs = _tensors(self._run(pure, full, kept))
         node = self._record(pure, full, kept, outputs)
-        written = outputs[-len(targets) :] if outs else outputs
-        for index, (target, output) in enumerate(zip(targets, written, strict=True)):
+        new = sum(a.alias_info is None for a in func._schema.returns)
+        written = outputs[-len(targets) :] if outs else outputs[new:]
+        for index, (target, output) in enumerate(zip(targets, written, strict=True), 0 if outs else new):
             assert output is not None
             self.tape.write(target, Value(node, index), output)
+        if new:
+            return outputs[0] if new == 1 else tuple(outputs[:new])
         return _returned(func, args, kwargs)
 
     def _copy_into_part(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
