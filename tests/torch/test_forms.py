@@ -51,7 +51,8 @@ def unsplit(asked):
 
 def test_points_of_rewritten_graphs_are_equal_and_their_plans_are_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fronts, "MEASURED", 2)
+    monkeypatch.setattr(fronts, "REFERENCES", 2)
+    monkeypatch.setattr(fronts, "LIMITS", ())
     search = fronts._searched
     monkeypatch.setattr(fronts, "_searched", lambda *given: search(*given[:4], unsplit(given[4]), given[5]))
     (tmp_path / "train.py").write_text(TARGET)

@@ -159,7 +159,7 @@ def test_a_clock_that_tells_no_time_corrects_nothing(programs):
 
 
 def test_without_clocks_the_plain_program_corrects_all(programs, monkeypatch):
-    monkeypatch.setattr(in_place, "_has_clocks", lambda task, program: False)
+    monkeypatch.setattr(in_place, "have_clocks", lambda programs: False)
     taken = dict.fromkeys(programs, 5.0)
     whole = {name: program.timeline.seconds for name, (_, program) in programs.items()}
     assert corrected(programs, taken, "plain") == {

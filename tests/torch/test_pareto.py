@@ -20,7 +20,8 @@ from peakfold.workloads import build
 
 
 def test_the_front_of_a_small_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(fronts, "MEASURED", 3)
+    monkeypatch.setattr(fronts, "REFERENCES", 2)
+    monkeypatch.setattr(fronts, "LIMITS", (1.1,))
     out = tmp_path / "front.json"
     args = [
         "pareto",
@@ -159,7 +160,8 @@ def test_without_time_no_point_is_in_parts_and_that_is_said(tmp_path, monkeypatc
 
 
 def test_points_run_in_arenas_that_count_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(fronts, "MEASURED", 3)
+    monkeypatch.setattr(fronts, "REFERENCES", 2)
+    monkeypatch.setattr(fronts, "LIMITS", ())
     out = tmp_path / "front.json"
     options = [
         "--size",

@@ -7,7 +7,7 @@ and the times of other programs are predicted anew. A program is never corrected
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import log
@@ -221,7 +221,7 @@ def corrected(
     others = sorted((name for name in programs if name != plain), key=whole.__getitem__)
     chosen = [plain, *(others[i] for i in spread(len(others), REFERENCES))]
     seen: Mapping[str, Shares] = {}
-    if all(_has_clocks(task, program) for task, program in programs.values()):
+    if have_clocks(programs.values()):
         with suppress(CaptureError):
             seen = clocks({name: programs[name] for name in chosen})
     found = {}
@@ -234,9 +234,13 @@ def corrected(
     return found
 
 
-def _has_clocks(task: Task, program: Program) -> bool:
-    """Whether the steps of a program run one after the other, and are over when the next begins."""
-    return task.device == "cpu" and not program.host_bytes
+def have_clocks(programs: Iterable[Subject]) -> bool:
+    """Whether the steps of all programs run one after the other, and are over when the next begins.
+
+    Args:
+        programs: each with the task that it was captured from.
+    """
+    return all(task.device == "cpu" and not program.host_bytes for task, program in programs)
 
 
 def _ticked(of: Shares) -> bool:

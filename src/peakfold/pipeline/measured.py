@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from peakfold.pipeline import prove
 from peakfold.pipeline.exact import Precise
-from peakfold.pipeline.in_place import corrected
+from peakfold.pipeline.in_place import Shares, corrected
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.task import Task
 from peakfold.report.progress import Progress
@@ -35,10 +35,19 @@ def measured(
     plain: Program,
     progress: Progress,
     others: Mapping[str, Callable[[], object]],
+    clocks: Mapping[str, Shares],
 ) -> tuple[dict[str, Measured], dict[str, float]]:
     """Measure each program; return what it came to, and the latency ratios of all that ran.
 
-    Bytes are measured first, then all times in one run, then what steps take in some of the programs.
+    Bytes are measured first, then all times in one run.
+
+    Args:
+        task: what is optimized.
+        programs: by name.
+        plain: the program that drops nothing.
+        progress: told where the work is.
+        others: steps that are timed in turn with the programs.
+        clocks: what the steps of some programs took where they ran.
     """
     progress("verify", 0.0, "running eager")
     eager = prove.watch(task, None)
@@ -53,9 +62,9 @@ def measured(
     timed = {**{text: program for text, (_, program) in programs.items()}, PLAIN: plain}
     progress("verify", 1.0, f"{len(timed) + len(others) + 1} programs in turn")
     taken = prove.seconds(task, timed, others)
-    progress("verify", 1.0, "clocks in the programs")
     tasks = {**{text: mine.task for text, (mine, _) in programs.items()}, PLAIN: task}
-    foretold = corrected({text: (tasks[text], program) for text, program in timed.items()}, taken, PLAIN)
+    subjects = {text: (tasks[text], program) for text, program in timed.items()}
+    foretold = corrected(subjects, taken, PLAIN, lambda _: clocks)
     ratios = {text: seconds / taken["eager"] for text, seconds in taken.items()}
     ran = {
         text: Measured(peaks[text], ratios[text], foretold[text] / taken["eager"], equal[text])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from peakfold.cost.costs import Costs
 from peakfold.errors import UsageError
@@ -16,11 +17,12 @@ from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
 from peakfold.pipeline.exact import Precise
 from peakfold.pipeline.forms import SHARE, Form, forms
-from peakfold.pipeline.in_place import spread
-from peakfold.pipeline.measured import Measured, measured
+from peakfold.pipeline.in_place import REFERENCES, Shares, spread
+from peakfold.pipeline.measured import PLAIN, Measured, measured
 from peakfold.pipeline.peers import Ahead, PeerOf, Peers, ahead, peers_of, worth_timing
+from peakfold.pipeline.picked import LIMITS, MARGINS, Look, lowest_within
 from peakfold.pipeline.pricing import priced
-from peakfold.pipeline.program import ARENA, TORCH, emit_plan
+from peakfold.pipeline.program import ARENA, TORCH, Program, emit_plan
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.searches import side_by_side
 from peakfold.pipeline.task import Task
@@ -38,8 +40,6 @@ TIMES = (1.0, 1.05, 1.1, 1.35)
 """Times, over the plan that drops nothing, at which the least bytes are searched."""
 ALONE = 40
 """Budgets for which one search plans where nothing is split."""
-MEASURED = 8
-"""Points of a front that are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def pareto(
     Args:
         task: a training step, or inference.
         asked: time budget, iterations, seed, device and whether regions may be split.
-        measure: run up to ``MEASURED`` points, compare them with eager and measure both.
+        measure: run some points (`picked`), compare them with eager and measure both.
         progress: told where the work is.
         in_arena: with ``measure``: run each program in an arena of its own, which counts whole in its peak.
         peers: with ``measure``: what else runs, and is timed in turn with the points.
@@ -162,15 +162,19 @@ def pareto(
     seen = peers(task, progress) if measure and peers is not None else ()
     taken: dict[str, float] = {}
     if measure:
-        picked = [points[i] for i in spread(len(points), MEASURED)]
         tasks = {digest: Precise(form.of(task), prove.STEPS) for digest, form in tried.items()}
-        programs = {}
-        for one, point in picked:
-            form, mine = tried[one.plan.graph], tasks[one.plan.graph]
-            own = emit_plan(form.bound(captured), one.plan, costs_of(form.graph), costs_of=costs_of)
-            programs[point.plan] = (mine, laid_out(mine.task, own, None, run=True) if in_arena else own)
+
+        @cache
+        def subject(index: int) -> tuple[Precise, Program]:
+            plan = points[index][0].plan
+            form, mine = tried[plan.graph], tasks[plan.graph]
+            own = emit_plan(form.bound(captured), plan, costs_of(form.graph), costs_of=costs_of)
+            return mine, laid_out(mine.task, own, None, run=True) if in_arena else own
+
         plain = laid_out(task, plain, None, run=True) if in_arena else plain
-        ran, taken = measured(task, programs, plain, progress, worth_timing(seen))
+        picked, clocks = _picked(task, plain, [point.plan for _, point in points], subject, progress)
+        programs = {points[index][1].plan: subject(index) for index in picked}
+        ran, taken = measured(task, programs, plain, progress, worth_timing(seen), clocks)
         points = [(one, _with(point, ran)) for one, point in points]
     allocator = (ARENA if in_arena else TORCH) if measure else None
     found = tuple(point for _, point in points)
@@ -299,6 +303,26 @@ def _rewritten_notes(tried: Mapping[str, Form], archive: Archive) -> Iterator[st
         count = sum(point.plan.graph == digest for point in archive.front)
         if count and form.words:
             yield f"{count} of {len(archive.front)} points are of the graph rewritten: {form.words}"
+
+
+def _picked(
+    task: Task,
+    plain: Program,
+    names: Sequence[str],
+    subject: Callable[[int], tuple[Precise, Program]],
+    progress: Progress,
+) -> tuple[list[int], Mapping[str, Shares]]:
+    """Return the points that are run, and what steps took in the first of them."""
+    first = spread(len(names), REFERENCES)
+    subjects = {names[i]: subject(i) for i in first}
+    progress("verify", 0.0, "a first look at the times, with clocks")
+    look = Look.at(
+        task, {PLAIN: (task, plain), **{n: (p.task, of) for n, (p, of) in subjects.items()}}, PLAIN
+    )
+    foretell = look.ratios()
+    limits = [margin * limit for limit in LIMITS for margin in MARGINS]
+    within = lowest_within(len(names), lambda index: foretell(subject(index)[1]), limits)
+    return sorted({*first, *within}), look.seen
 
 
 def _with(point: PointOf, measured: Mapping[str, Measured]) -> PointOf:

@@ -103,7 +103,10 @@ def watch(task: Task, program: Program | None, precision: Precision = "working")
 
 
 def seconds(
-    task: Task, programs: Mapping[str, Program], others: Mapping[str, Callable[[], object]] | None = None
+    task: Task,
+    programs: Mapping[str, Program],
+    others: Mapping[str, Callable[[], object]] | None = None,
+    rounds: int = REPEATS,
 ) -> dict[str, float]:
     """Return CPU seconds of ``"eager"``, of each program and of other steps, all in turn; on copies.
 
@@ -116,7 +119,7 @@ def seconds(
         threads = torch.get_num_threads()
         limit = TIMING_SECONDS * len(variants)
         wall = any(program.host_bytes for program in programs.values())
-        return interleaved_cpu_seconds(variants, REPEATS, threads=threads, budget_seconds=limit, wall=wall)
+        return interleaved_cpu_seconds(variants, rounds, threads=threads, budget_seconds=limit, wall=wall)
 
 
 def equal(
