@@ -51,7 +51,7 @@ def as_call(peer: Peer, task: Task) -> Call:
 def _seen(
     name: str, peer: Peer, task: Task, seed: int, original: Observed | None
 ) -> tuple[Seen, Observed | None]:
-    """Run a peer: two steps, the second one timed, and a third whose bytes are counted."""
+    """Run a peer: a step that is timed and compared, and one whose bytes are counted."""
     taken: list[float] = []
 
     def make(mine: Task) -> Call:
@@ -66,7 +66,7 @@ def _seen(
         return clocked
 
     try:
-        seen, difference = observe(make, task, seed, original, ignored=BUFFERS)
+        seen, difference = observe(make, task, seed, original, ignored=BUFFERS, steps=1)
     except Exception as error:
         return Seen(name, None, error=message(error)), None
-    return Seen(name, seen.call, seen.peak_bytes, taken[1], is_equal(difference)), seen
+    return Seen(name, seen.call, seen.peak_bytes, taken[0], is_equal(difference)), seen

@@ -22,12 +22,12 @@ LONGEST = 2000
 
 @dataclass(frozen=True)
 class Observed:
-    """One variant, run three times.
+    """One variant, run some times.
 
     Attributes:
         call: one more step of it.
-        peak_bytes: the most bytes in the third.
-        left: loss, parameters, buffers and optimizer state after the second.
+        peak_bytes: the most bytes in the last.
+        left: loss, parameters, buffers and optimizer state after the one before it.
     """
 
     call: Call
@@ -47,6 +47,7 @@ def observe(
     constants: Sequence[torch.Tensor] = (),
     arena: int = 0,
     ignored: Collection[Role] = (),
+    steps: int = STEPS,
 ) -> tuple[Observed, Difference]:
     """Run a variant on copies of a task, and compare it with the original (with itself where None).
 
@@ -58,12 +59,13 @@ def observe(
         constants: of its program, which it holds beside the task.
         arena: bytes of it, where the program runs in one.
         ignored: what is left is not compared.
+        steps: before that whose bytes are counted; what they leave is compared.
     """
     with torch.random.fork_rng():
         mine = task.clone()
         call = make(mine)
         torch.manual_seed(seed)
-        losses = [_loss(call(), step) for step in range(STEPS)]
+        losses = [_loss(call(), step) for step in range(steps)]
         left = [*losses, *(result for result in _left(mine) if result.role not in ignored)]
         difference = compare(left if original is None else original.left, left)
         kept = [Result(r.name, r.role, r.tensor.detach().clone()) for r in left] if original is None else ()

@@ -7,7 +7,7 @@ from peakfold.pipeline.task import Task
 from peakfold.report.progress import Progress
 
 EAGER = "eager"
-MARGIN = 1.15
+MARGIN = 1.1
 """A peer is not timed in turn with the points where another one takes no more bytes and so much less time."""
 
 
@@ -19,7 +19,7 @@ class Seen:
         name: of it.
         call: one more step of it; None where it failed.
         peak_bytes: the most bytes of a step.
-        seconds: CPU seconds of one step, roughly.
+        seconds: CPU seconds of its first step.
         equal: whether losses, parameters and optimizer state are eager's but for rounding. Running
             statistics do not count: a checkpoint around them updates them twice.
         error: why it failed.
