@@ -21,6 +21,7 @@ UNITS: dict[str, int] = {
 ARENA = "arena:"
 SEEDS = 2**63
 FORMS = "bytes (4000000000), a size ('4GiB', '900 MB'), a share of the eager peak ('40%') or 'fit'"
+WRITE = "write a size, such as 4GiB"
 IN_ARENA = f"{FORMS}; 'arena:' before it for the arena alone"
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 
@@ -99,7 +100,7 @@ def parse_memory(given: str | float) -> MemoryBudget:
     number, unit = float(match[1]), match[2].lower()
     if unit != "%" and unit not in UNITS:
         raise _unreadable(
-            repr(given), f"unit {match[2]!r} is not one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
+            repr(given), f"unit {match[2]!r} is not one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; {WRITE}"
         )
     if not math.isfinite(number):
         raise _unreadable(repr(given))
@@ -134,6 +135,7 @@ def parse_latency(given: str | float) -> float:
             what="the latency budget cannot be read",
             expected="a positive ratio to eager's time, e.g. 1.10 for at most 10 % slower",
             got=repr(given),
+            hint="write a number such as 1.10, or leave it out",
         )
     return ratio
 
@@ -162,7 +164,7 @@ def require_seed(seed: int, stage: str = "options") -> None:
         )
 
 
-def _unreadable(got: str, hint: str = "") -> UsageError:
+def _unreadable(got: str, hint: str = WRITE) -> UsageError:
     return UsageError(
         stage="options", what="the memory budget cannot be read", expected=FORMS, got=got, hint=hint
     )
@@ -170,7 +172,11 @@ def _unreadable(got: str, hint: str = "") -> UsageError:
 
 def _too_small(text: str) -> UsageError:
     return UsageError(
-        stage="options", what="the memory budget must be more than nothing", expected=FORMS, got=repr(text)
+        stage="options",
+        what="the memory budget must be more than nothing",
+        expected=FORMS,
+        got=repr(text),
+        hint=WRITE,
     )
 
 

@@ -46,13 +46,15 @@ def test_files_for_a_cuda_device(tmp_path):
         host.folder(asked(offload=str(tmp_path), device="cuda"))
 
 
-def test_a_share_of_the_host():
+@pytest.mark.parametrize("given", ["20%", "fit"])
+def test_a_share_of_the_host(given):
     with pytest.raises(UsageError) as caught:
-        asked(offload="host", host_memory="20%")
+        asked(offload="host", host_memory=given)
     assert str(caught.value) == (
         "options: the limit of the host's memory cannot be a share\n"
         "  expected: bytes, or a size such as 64GiB\n"
-        "  got: '20%'"
+        f"  got: '{given}'\n"
+        "  next: to leave everything on the device, --offload none"
     )
 
 
@@ -88,7 +90,7 @@ def test_limits_of_the_host_that_are_none(given, what):
         f"options: {what}\n"
         "  expected: bytes, or a size such as 64GiB\n"
         f"  got: '{given}'\n"
-        "  next: to leave everything on the device, --offload none"
+        "  next: write a size, such as 4GiB; to leave everything on the device, --offload none"
     )
 
 

@@ -89,6 +89,16 @@ def test_an_arena_without_a_size_is_refused(text):
     assert "'arena:' before it for the arena alone" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text", ["", "4 gigs", "x", "nan", "0", "-1%", "0.1B", "arena:", "arena:x", "arena:0"]
+)
+@pytest.mark.parametrize("read", [parse_budget, parse_memory, parse_latency])
+def test_every_refusal_says_what_to_do_next(read, text):
+    with pytest.raises(UsageError) as caught:
+        read(text)
+    assert "\n  next: " in str(caught.value)
+
+
 def test_an_arena_is_no_budget_of_a_peak():
     with pytest.raises(UsageError):
         parse_memory("arena:1MiB")

@@ -11,6 +11,7 @@ from peakfold.report.model import Limits
 Rng = Literal["eager", "counter"]
 ArenaHolds = Literal["step", "all"]
 HOST_FORMS = "bytes, or a size such as 64GiB"
+NO_OFFLOAD = "to leave everything on the device, --offload none"
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ def _host_bytes(given: str | float) -> int:
     except UsageError as error:
         error.what = error.what.replace("the memory budget", "the limit of the host's memory")
         error.expected = HOST_FORMS
-        error.hint = error.hint or "to leave everything on the device, --offload none"
+        error.hint += f"; {NO_OFFLOAD}"
         raise
     if budget.nbytes is None:
         raise UsageError(
@@ -228,5 +229,6 @@ def _host_bytes(given: str | float) -> int:
             what="the limit of the host's memory cannot be a share",
             expected=HOST_FORMS,
             got=repr(budget.text),
+            hint=NO_OFFLOAD,
         )
     return budget.nbytes
