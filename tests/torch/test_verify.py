@@ -8,7 +8,7 @@ from tests.torch.test_plans import make_step, random_plan, transformer
 from torch.nn import functional
 
 from peakfold.bridge.runtime.compare import Result, compare, error_of
-from peakfold.bridge.runtime.verify import Target, copied, verify
+from peakfold.bridge.runtime.verify import Target, copied, observe, verify
 from peakfold.errors import UsageError
 from peakfold.ir.graph import Value
 from peakfold.ir.plan import Commit, Compute, Free, Plan, Run, Schedule
@@ -209,3 +209,35 @@ def test_a_scheduler_around_the_optimizer_does_not_reach_the_users():
     assert verify(target, make_step(plain)).ok
     assert torch.equal(target.model.first.weight, before)
     assert target.model.first.weight.grad is None
+
+
+class Averaging(torch.nn.Module):
+    """Returns the buffer that it updates, whole and in part."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        y = self.linear(x)
+        with torch.no_grad():
+            self.mean.mul_(0.5).add_(y.mean(0))
+        return y, self.mean, self.mean[1:]
+
+
+@pytest.mark.parametrize("precision", ["working", "float64"])
+def test_buffers_that_are_outputs_are_compared_as_each_step_leaves_them(precision):
+    torch.manual_seed(0)
+    model = Averaging()
+
+    def loss_fn(model, x):
+        y, *seen = model(x)
+        return y.square().mean(), seen
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    target = Target(model, loss_fn, optimizer, (torch.randn(4, 3),))
+    left = observe(target, None, precision=precision).results
+    first, second, _ = (result.tensor for result in left if result.name.startswith("output 1 of"))
+    assert not torch.equal(first, second)
+    assert verify(target, make_step(plain), precision=precision).ok

@@ -17,6 +17,7 @@ from peakfold.bridge.runtime.compare import BOUND, Result, compare
 from peakfold.bridge.runtime.copies import copies
 from peakfold.bridge.runtime.measure import Measured, eager_step, peak_bytes, resident_bytes
 from peakfold.bridge.runtime.step import Step
+from peakfold.bridge.runtime.still import still
 from peakfold.errors import UsageError
 
 Precision = Literal["working", "float64"]
@@ -168,7 +169,7 @@ def observe(
         with Widened() if widened else nullcontext():
             for _ in range(steps - measure):
                 begun.clear()
-                kept.append(running.apart())
+                kept.append(still(running.apart(), mine.model, _leaves(mine.batch)))
         begun.clear()
         measured = None
         if measure:
