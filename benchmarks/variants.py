@@ -133,6 +133,18 @@ def grown(layout: Layout, capacity: int, rng: random.Random) -> Layout:
     return out
 
 
+def shrunk(layout: Layout, capacity: int, rng: random.Random) -> Layout:
+    """Take up to a third of some buffers away, at their ends or at their tops."""
+    share = rng.choice((0.3, 0.6))
+    out: Layout = []
+    for p in layout:
+        in_time = rng.random() < 0.5
+        most = (p.upper - p.lower if in_time else p.high - p.low) // GRAIN // 3
+        less = GRAIN * rng.randint(0, most) if rng.random() < share else 0
+        out.append(replace(p, upper=p.upper - less) if in_time else replace(p, high=p.high - less))
+    return out
+
+
 def window(layout: Layout, capacity: int, rng: random.Random) -> Layout:
     """Keep what is live in a stretch of time, from its begin to its end."""
     begin, end = min(p.lower for p in layout), max(p.upper for p in layout)
@@ -236,6 +248,7 @@ KINDS: dict[str, Change] = {
     "split": split,
     "merged": merged,
     "grown": grown,
+    "shrunk": shrunk,
     "window": window,
     "nudged": nudged,
     "recut": recut,
