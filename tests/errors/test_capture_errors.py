@@ -122,6 +122,24 @@ def test_a_loss_that_needs_no_gradient():
     )
 
 
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    "result", [lambda loss: loss, lambda loss: (loss, {"loss": loss}), torch.Tensor.detach]
+)
+def test_a_loss_function_that_runs_backward_itself(kept, result):
+    def loss_fn(model, x, y):
+        loss = mse(model, x, y)
+        loss.backward(retain_graph=kept)
+        return result(loss)
+
+    assert message(loss_fn) == (
+        "capture: loss_fn runs backward() itself\n"
+        "  expected: a function that returns the loss; the step does the rest\n"
+        "  got: a gradient in weight.grad\n"
+        "  next: leave backward() away, or use torch.autograd.grad for gradients that the loss depends on"
+    )
+
+
 def test_optimizers_that_need_a_closure():
     text = message(mse, make=lambda m: torch.optim.LBFGS(m.parameters()))
     assert text.startswith("capture: the optimizer LBFGS cannot be captured\n")

@@ -64,6 +64,7 @@ def capture_step(
     trace = Trace.begin(model, batches.flatten(batch), keyed, widened=widened)
     with trace.running(loss_fn):
         loss, extra = _split(_forward(trace, loss_fn, model))
+        _check_no_backward(trace)
         _check_loss(loss)
         scaling = Scaling.begin(scaler, trace)
         trace.tape.places.phase = "backward"
@@ -141,6 +142,19 @@ def _check_loss(loss: torch.Tensor) -> None:
             what="the loss needs no gradient",
             expected="a loss that depends on a parameter with requires_grad=True",
             hint="check for detach(), torch.no_grad(), and frozen parameters",
+        )
+
+
+def _check_no_backward(trace: Trace) -> None:
+    """Refuse a forward pass that left gradients: eager would add those of the loss to them."""
+    name = next((name for name, _, fake in trace.module.parameters if fake.grad is not None), None)
+    if name is not None:
+        raise CaptureError(
+            stage="capture",
+            what="loss_fn runs backward() itself",
+            expected="a function that returns the loss; the step does the rest",
+            got=f"a gradient in {name}.grad",
+            hint="leave backward() away, or use torch.autograd.grad for gradients that the loss depends on",
         )
 
 
