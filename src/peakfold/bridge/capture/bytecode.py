@@ -3,7 +3,7 @@
 import dis
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import resolve_name
@@ -58,6 +58,24 @@ def imports_of(
         module = sys.modules.get(name if taken else name.partition(".")[0])
         if module is not None:
             yield module, tuple(taken or ())
+
+
+def reads(name: str, ran: Iterable[types.CodeType]) -> bool:
+    """Whether code reads an attribute, global or outer variable of a name.
+
+    Example:
+        >>> def method(self, other):
+        ...     self.last = other.size
+        >>> [reads(name, [method.__code__]) for name in ("size", "last")]
+        [True, False]
+    """
+    return any(name in _used(code, _READS) or name in texts_of(code) for code in ran)
+
+
+_READS = frozenset(
+    ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF",
+     "LOAD_CLASSDEREF")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,24 @@ from peakfold.ir.graph import Output
 Row = tuple[str, torch.nn.Parameter, torch.Tensor]
 
 
-def backward(
-    trace: Trace, loss: torch.Tensor, updated: Collection[str] | None
+Found = Sequence[torch.Tensor | None]
+"""Gradients as autograd gives them: of the parameters that need one, then of such tensors of the batch."""
+
+
+def differentiated(trace: Trace, loss: torch.Tensor) -> Found:
+    """Return the gradients of a loss.
+
+    Args:
+        trace: of the capture.
+        loss: what is differentiated.
+    """
+    fakes = [*(fake for _, _, fake in _wanted(trace)), *_leaves_with_gradient(trace).values()]
+    with users_errors("the backward pass"):
+        return torch.autograd.grad(loss, fakes, allow_unused=True)
+
+
+def accumulated(
+    trace: Trace, found: Found, updated: Collection[str] | None
 ) -> tuple[dict[str, torch.Tensor], dict[int, torch.Tensor]]:
     """Return the gradients of parameters by name, and those of tensors of the batch by leaf.
 
@@ -23,19 +39,19 @@ def backward(
 
     Args:
         trace: of the capture.
-        loss: what is differentiated.
+        found: the gradients of its loss.
         updated: names of the parameters that the optimizer updates; None without one.
     """
-    wanted = [row for row in trace.module.parameters if row[2].requires_grad]
-    leaves = _leaves_with_gradient(trace)
-    fakes = [*(fake for _, _, fake in wanted), *leaves.values()]
-    with users_errors("the backward pass"):
-        found = torch.autograd.grad(loss, fakes, allow_unused=True)
+    wanted, leaves = _wanted(trace), _leaves_with_gradient(trace)
     cells: set[int] = set()
     made = _accumulated(trace, wanted, found[: len(wanted)], updated, cells)
     with torch.no_grad():
         pairs = zip(leaves.items(), found[len(wanted) :], strict=True)
         return made, {index: _own(g, leaf, cells) for (index, leaf), g in pairs if g is not None}
+
+
+def _wanted(trace: Trace) -> list[Row]:
+    return [row for row in trace.module.parameters if row[2].requires_grad]
 
 
 def _leaves_with_gradient(trace: Trace) -> dict[int, torch.Tensor]:

@@ -8,46 +8,52 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from peakfold.bridge.capture.reads import is_torch
 from peakfold.bridge.capture.values import Values
+from peakfold.bridge.capture.watch import line_that_names
 from peakfold.errors import CaptureError
 
 _TABLES = frozenset(("_parameters", "_buffers", "_modules"))
 
 
-def check_modules_keep_nothing(
-    root: torch.nn.Module, before: list[dict[str, object]], values: Values, own: Collection[int]
-) -> None:
-    """Refuse tensors of the program in Python attributes of modules.
+def made_by_hooks(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield the modules whose weights hooks of torch's own make anew before each forward pass."""
+    for module in root.modules():
+        if any(is_torch(type(hook)) for hook in module._forward_pre_hooks.values()):
+            yield module
 
-    Weights that torch's own hooks make anew before each forward pass are no such thing.
+
+def check_keeps_nothing(
+    root: torch.nn.Module,
+    function: Callable[..., object],
+    values: Values,
+    may: Collection[int],
+    ran: Collection[types.CodeType],
+) -> None:
+    """Refuse tensors of the program in attributes of modules, and in what hooks and a function append to.
 
     Args:
         root: the model, after it ran.
-        before: attributes of each module before.
+        function: that was run on it.
         values: numbers that are known: what is made of shapes alone may be kept.
-        own: ids of what stands for the model's parameters and buffers.
+        may: ids of what stands for the model's parameters and buffers, and of what is known to be a cache.
+        ran: the model's code that ran.
     """
-    for (path, module), old in zip(root.named_modules(), before, strict=True):
-        if any(is_torch(type(hook)) for hook in module._forward_pre_hooks.values()):
-            continue
-        for key, now in module.__dict__.items():
-            if key not in _TABLES and _holds_fake(now, values, own):
-                raise _kept(f"the Python attribute {path + '.' if path else ''}{key}", old.get(key))
-
-
-def check_functions_keep_nothing(
-    model: torch.nn.Module, function: Callable[..., object], values: Values
-) -> None:
-    """Refuse tensors of the program in containers that hooks and the user's function append to."""
-    for found in (function, *_hooks(model)):
+    exempt = set(map(id, made_by_hooks(root)))
+    for path, module in root.named_modules():
+        for key, now in module.__dict__.items() if id(module) not in exempt else ():
+            if key not in _TABLES and _holds_fake(now, values, may):
+                words = f"the Python attribute {path + '.' if path else ''}{key}"
+                raise kept_error(words, line_that_names(key, ran))
+    for found in (function, *_hooks(root)):
         for name, held in _containers(found):
-            if _holds_fake(held, values):
-                raise _kept(f"{name}, which {getattr(found, '__qualname__', found)} writes to", None)
+            if _holds_fake(held, values, may):
+                words = f"{name}, which {getattr(found, '__qualname__', found)} writes to"
+                raise kept_error(words, line_that_names(name, ran))
 
 
-def _holds_fake(thing: object, values: Values, own: Collection[int] = ()) -> bool:
+def _holds_fake(thing: object, values: Values, may: Collection[int]) -> bool:
     held = list(thing.values()) if isinstance(thing, dict) else thing
     leaves = held if isinstance(held, list | tuple | set) else (held,)
-    fakes = [leaf for leaf in leaves if isinstance(leaf, FakeTensor) and id(leaf) not in own]
+    fakes = [leaf for leaf in leaves if isinstance(leaf, FakeTensor) and id(leaf) not in may]
     return any(values.of(leaf) is None for leaf in fakes)
 
 
@@ -77,12 +83,18 @@ def _containers(function: object) -> Iterator[tuple[str, object]]:
     yield from ((f"a default of {function.__qualname__}", value) for value in function.__defaults__ or ())
 
 
-def _kept(where: str, before: object) -> CaptureError:
-    cache = "" if before is not None else "; of a cache that the first run fills: run the model once before"
+def kept_error(where: str, line: str) -> CaptureError:
+    """Return the refusal of a tensor that a program keeps.
+
+    Args:
+        where: what to call the place.
+        line: of the model's code that keeps it.
+    """
     return CaptureError(
         stage="capture",
         what=f"the forward pass keeps a tensor in {where}",
+        where=line,
         expected="tensors that are returned",
         got="a tensor that later steps would not write again",
-        hint=f"return it from loss_fn beside the loss: (loss, outputs){cache}",
+        hint="return it from loss_fn beside the loss: (loss, outputs)",
     )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from peakfold.bridge.capture.bytecode import globals_of, stores_of
 from peakfold.bridge.capture.entries import MISSING, is_scalar
@@ -107,10 +108,10 @@ class Change:
         """Whether only what was missing came to be there."""
         return self.old is None or (self.new is not None and self.old.filled(self.new))
 
-    @property
-    def holds_fake(self) -> bool:
-        """Whether it holds fake tensors."""
-        return self.new is not None and self.new.holds_fake()
+    def tensors(self) -> list[FakeTensor]:
+        """Return the fake tensors that it holds and did not hold."""
+        before = set() if self.old is None else set(map(id, self.old.fakes()))
+        return [] if self.new is None else [fake for fake in self.new.fakes() if id(fake) not in before]
 
     def undo(self) -> None:
         """Have the name hold what it held."""
@@ -154,13 +155,16 @@ class PythonState:
 
     def changes(self, now: "PythonState") -> list[Change]:
         """Return what is otherwise in a later state."""
-        rows = zip(self.spaces, self.held, now.held, strict=True)
-        return [
-            Change(space, name, old.get(name), new.get(name))
-            for space, old, new in rows
-            for name in sorted(old.keys() | new.keys())
-            if not is_same(old.get(name), new.get(name))
-        ]
+        return [found for found in self._pairs(now) if not is_same(found.old, found.new)]
+
+    def kept(self, now: "PythonState") -> list[Change]:
+        """Return what holds fake tensors in a later state that it does not hold in this."""
+        return [found for found in self._pairs(now) if found.tensors()]
+
+    def _pairs(self, now: "PythonState") -> Iterator[Change]:
+        for space, old, new in zip(self.spaces, self.held, now.held, strict=True):
+            for name in sorted(old.keys() | new.keys()):
+                yield Change(space, name, old.get(name), new.get(name))
 
 
 def is_same(old: Kept | None, new: Kept | None) -> bool:

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,11 +95,12 @@ class Kept:
             held.clear()
             held.extend(item.value for item in self.items.values())
 
-    def holds_fake(self) -> bool:
-        """Whether a fake tensor is in it."""
-        if self.items is not None:
-            return any(item.holds_fake() for item in self.items.values())
-        return isinstance(self.value, FakeTensor)
+    def fakes(self) -> Iterator[FakeTensor]:
+        """Yield the fake tensors in it."""
+        for item in (self.items or {}).values():
+            yield from item.fakes()
+        if isinstance(self.value, FakeTensor):
+            yield self.value
 
     def words(self) -> str:
         """Return it as a short text."""

@@ -1,6 +1,6 @@
 """What runs a second time in a program, and stands for what ran the first time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,14 +23,47 @@ class Replay:
 
     Attributes:
         depth: how many functions run again now, one inside the other; 0 for none.
+        is_strict: nodes stand only for those of the very same operands, barriers too.
+        same: the first node of the very same operands as another that ran first, by its id.
     """
 
     depth: int = 0
+    is_strict: bool = False
+    same: dict[int, int] = field(default_factory=dict)
+    _same: dict[str, int] = field(default_factory=dict)
     _keep: bool = False
     _seen: dict[str, int] = field(default_factory=dict)
     _first: dict[Value, Value] = field(default_factory=dict)
     """The first value that equals this one: two blocks may each have made the same mask."""
     _indexed: int = 0
+
+    @contextmanager
+    def strictly(self, nodes: list[Node], constants: Mapping[int, int]) -> Iterator[None]:
+        """Have `is_strict` be true inside.
+
+        Args:
+            nodes: all that ran first.
+            constants: the first constant of the same numbers as each, by its id.
+        """
+        before, self.is_strict = self.is_strict, True
+        self.same |= constants
+        for node in nodes:
+            first = self._same.setdefault(self._strict_key(node), node.id)
+            self.same[node.id] = first
+        try:
+            yield
+        finally:
+            self.is_strict = before
+
+    def one(self, value: Value) -> Value:
+        """Return the same value of the first node that computed it."""
+        return Value(self.same.get(value.node, value.node), value.index)
+
+    def _strict_key(self, node: Node) -> str:
+        new = {value: self.one(value) for value in node.inputs}
+        inside = "".join(f" {body.digest}" for body in node.bodies)
+        args, kwargs = substitute(node.args, new), substitute(node.kwargs, new)
+        return f"{node.op.name} {args!r} {kwargs!r} {node.stream}{inside}"
 
     @contextmanager
     def again(self, tape: "Tape", drawn: int | None) -> Iterator[None]:
@@ -60,9 +93,12 @@ class Replay:
         """
         if not self.depth:
             return -1
-        self._index(nodes)
         op = node.op
-        found = self._seen.get(self._key_of(node), -1) if op.pure or op.random else -1
+        if self.is_strict:
+            found = self._same.get(self._strict_key(node), -1)
+        else:
+            self._index(nodes)
+            found = self._seen.get(self._key_of(node), -1) if op.pure or op.random else -1
         if found < 0 and op.random and self._keep:
             raise CaptureError(
                 stage="capture",
@@ -75,7 +111,7 @@ class Replay:
 
     def find_batch_norm(self, nodes: list[Node], args: tuple[Arg, ...]) -> int:
         """Return the id of the batch normalization of the same values, with any statistics; -1 for none."""
-        if not self.depth:
+        if not self.depth or self.is_strict:
             return -1
         self._index(nodes)
         return self._seen.get(self._key(Op(_BATCH_NORM), _without_statistics(args), (), None), -1)

@@ -1,29 +1,25 @@
 """Python values that each forward pass changes: a captured program would leave them, so it is refused."""
 
-import dis
-import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
-if TYPE_CHECKING:
-    from _typeshed import TraceFunction
-
-from peakfold.bridge.capture.places import is_model_code, line_of
+from peakfold.bridge.capture.bytecode import reads
+from peakfold.bridge.capture.entries import is_scalar
+from peakfold.bridge.capture.kept import kept_error
 from peakfold.bridge.capture.python_state import Change, PythonState, is_same
-from peakfold.bridge.capture.python_values import Kept
+from peakfold.bridge.capture.repeated import Remade
+from peakfold.bridge.capture.watch import Watch, line_that_names
 from peakfold.errors import CaptureError
 
 
 @contextmanager
 def settled(model: torch.nn.Module, function: Callable[..., object]) -> Iterator["Settling"]:
-    """Have what runs inside leave the Python values of a model as they were, and no fake tensor elsewhere.
-
-    Where it raises, all that was changed is put back.
+    """Have what runs inside leave the Python values of a model, and of what it reads, as they were.
 
     Yields:
         What refuses a program that changes values each time.
@@ -31,13 +27,9 @@ def settled(model: torch.nn.Module, function: Callable[..., object]) -> Iterator
     before = PythonState.of(model, function)
     try:
         yield Settling(before)
-    except BaseException:
-        _undo(before.changes(before.later()))
-        raise
     finally:
         before.forget()
-    found = before.changes(before.later())
-    _undo(change for change in found if change.space.of_module or change.holds_fake)
+        _undo(before)
 
 
 @contextmanager
@@ -48,12 +40,36 @@ def as_before(model: torch.nn.Module, function: Callable[..., object]) -> Iterat
         yield
     finally:
         before.forget()
-        _undo(before.changes(before.later()))
+        _undo(before)
 
 
-def _undo(changes: Iterable[Change]) -> None:
-    for change in changes:
+def _undo(before: PythonState) -> None:
+    now = before.later()
+    for change in (*before.kept(now), *before.changes(now)):
         change.undo()
+
+
+class Program(Protocol):
+    """What ran, and can be run again; nothing of that is recorded."""
+
+    @property
+    def ran(self) -> Collection[types.CodeType]:
+        """The model's code that ran."""
+
+    def again(self) -> object:
+        """Run the forward pass once more."""
+
+    def is_repeated(self) -> bool:
+        """Run all of it from the state before, and say whether that computes the same as the first time."""
+
+    def remade(self) -> Sequence[Remade]:
+        """Return the buffers that were not there before it ran, or in another form."""
+
+    def is_unknown(self, tensor: torch.Tensor) -> bool:
+        """Whether a fake tensor stands for numbers that are not known, and is none of the model's."""
+
+    def is_lasting(self, tensor: torch.Tensor) -> bool:
+        """Whether a fake tensor stands for what each step would make again with the same numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,32 +82,92 @@ class Settling:
 
     before: PythonState = field(default_factory=PythonState)
 
-    def check(self, again: Callable[[], object], ran: Iterable[types.CodeType]) -> None:
-        """Refuse values that a second run changes again, and numbers that were another before the first.
+    def check(self, program: Program, ignored: Collection[int] = ()) -> frozenset[int]:
+        """Refuse values that a second run changes again, and those of which it depends what is computed.
 
-        What was not there before, a cache that the first run makes, may come to be there.
+        What the first run alone makes, a cache, may come to be there: the program makes it in each step,
+        where a second run has been seen to compute the very same of it, and nothing else.
 
         Args:
-            again: runs the program once more; it is called only where something was changed.
-            ran: the model's code that ran.
+            program: what ran; it runs again only where something was changed.
+            ignored: ids of the namespaces that torch's own hooks write to.
+
+        Returns:
+            Ids of the fake tensors that may be kept.
 
         Raises:
             CaptureError: names the value, and the line of the model's code that changes it.
         """
         first = self.before.later()
         changed = self.before.changes(first)
-        if not changed:
-            return
-        again()
-        repeated = first.changes(first.later())
-        if repeated:
-            watch = _Watch(repeated[0])
-            with watch.running():
-                again()
-            raise _each_time(_from_the_start(repeated[0], changed), watch.line)
-        once = next((change for change in changed if not change.is_filled), None)
-        if once is not None:
-            raise _only_once(once, _line_that_names(once.name, ran))
+        kept = _unknown(self.before.kept(first), program, ignored)
+        remade = program.remade()
+        if not changed and not kept and not remade:
+            return frozenset()
+        same = program.is_repeated()
+        second = first.later()
+        for change in _unknown(first.kept(second), program, ignored):
+            raise kept_error(change.words, _line(change, program, by_tensors=True))
+        for change in first.changes(second):
+            raise _each_time(_from_the_start(change, changed), _line(change, program))
+        _check_once(changed, kept, program, same)
+        _check_buffers(remade, program, same)
+        return frozenset(id(tensor) for change in kept for tensor in change.tensors())
+
+
+def _check_once(changed: list[Change], kept: list[Change], program: Program, same: bool) -> None:
+    """Refuse what the first run alone changed, unless it is a cache."""
+    marks = (one for one in changed if not one.is_filled and not (same and _is_read(one, program)))
+    once = next(marks, None) or (None if same else next(iter((*kept, *changed)), None))
+    if once is not None:
+        raise _only_once(once, line_that_names(once.name, program.ran))
+    for change in kept:
+        if not all(map(program.is_lasting, change.tensors())):
+            raise kept_error(change.words, line_that_names(change.name, program.ran))
+
+
+def _check_buffers(remade: Iterable[Remade], program: Program, same: bool) -> None:
+    """Refuse buffers that come to be there, unless they are caches that torch does not save."""
+    for one in remade:
+        if same and not one.is_saved and program.is_lasting(one.tensor):
+            continue
+        raise CaptureError(
+            stage="capture",
+            what=f"the forward pass makes the buffer {one.name}, or makes it in another form",
+            where=line_that_names(one.name.rpartition(".")[2], program.ran),
+            expected="buffers that keep their form, and caches of persistent=False that depend on no batch",
+            got=f"a tensor of shape {tuple(one.tensor.shape)}",
+            hint="run the model once on a batch of these shapes before it is captured",
+        )
+
+
+def _unknown(changes: Iterable[Change], program: Program, ignored: Collection[int]) -> list[Change]:
+    return [
+        change
+        for change in changes
+        if id(change.space.owner) not in ignored and any(map(program.is_unknown, change.tensors()))
+    ]
+
+
+def _is_read(change: Change, program: Program) -> bool:
+    """Whether one number or text was set that the model's code reads too; others are for who runs it."""
+    values = (kept.value for kept in (change.old, change.new) if kept is not None)
+    return all(map(is_scalar, values)) and reads(change.name, program.ran)
+
+
+def _line(change: Change, program: Program, *, by_tensors: bool = False) -> str:
+    """Return the line that changes a value which each run changes."""
+    space, name = change.space, change.name
+    before = space.kept(name)
+
+    def is_changed() -> bool:
+        now = Change(space, name, before, space.kept(name))
+        return bool(now.tensors()) if by_tensors else not is_same(now.old, now.new)
+
+    watch = Watch(is_changed)
+    with watch.running():
+        program.again()
+    return watch.line
 
 
 def _from_the_start(change: Change, changed: Iterable[Change]) -> Change:
@@ -123,58 +199,7 @@ def _only_once(change: Change, line: str) -> CaptureError:
 
 
 def _words(change: Change) -> str:
+    if change.tensors():
+        return "a tensor"
     old, new = ("nothing" if kept is None else kept.words() for kept in (change.old, change.new))
     return f"{old} before, {new} after" if old != new else f"{old} before, others after"
-
-
-def _line_that_names(name: str, ran: Iterable[types.CodeType]) -> str:
-    """Return the first line of code that sets a name, else the first that reads it; empty for none."""
-    found = [
-        (not step.opname.startswith("STORE"), line_of(code, step.positions.lineno))
-        for code in ran
-        for step in dis.get_instructions(code)
-        if step.argval == name and step.positions is not None and step.positions.lineno is not None
-    ]
-    return min(found, default=(True, ""), key=lambda row: row[0])[1]
-
-
-@dataclass(eq=False)
-class _Watch:
-    """Finds the first line of the model's code after which a name holds something else.
-
-    Attributes:
-        change: of a value that the program changes each time it runs.
-        line: file, line and text; empty while it has not been changed.
-    """
-
-    change: Change
-    line: str = ""
-    _place: tuple[types.CodeType, int] | None = None
-    _before: Kept | None = None
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Watch each line that runs inside."""
-        traced = sys.gettrace()
-        self._before = self._now()
-        sys.settrace(self._enter)
-        try:
-            yield
-        finally:
-            sys.settrace(traced)
-
-    def _now(self) -> Kept | None:
-        return self.change.space.kept(self.change.name)
-
-    def _enter(self, frame: types.FrameType, event: str, arg: object) -> "TraceFunction | None":
-        return self._step if is_model_code(frame.f_code) else None
-
-    def _step(self, frame: types.FrameType, event: str, arg: object) -> "TraceFunction | None":
-        if self.line:
-            return None
-        if self._place is not None and not is_same(self._before, self._now()):
-            self.line = line_of(*self._place)
-        now = frame.f_back if event == "return" else frame
-        if now is not None and is_model_code(now.f_code):
-            self._place = (now.f_code, now.f_lineno)
-        return self._step

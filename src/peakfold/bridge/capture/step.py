@@ -15,10 +15,11 @@ from peakfold.bridge.capture.assemble import assemble
 from peakfold.bridge.capture.binding import GradientOf, Parameter, Source
 from peakfold.bridge.capture.captured import Captured
 from peakfold.bridge.capture.environment import variables_read
-from peakfold.bridge.capture.gradients import backward, batch_outputs
+from peakfold.bridge.capture.gradients import Found, accumulated, batch_outputs, differentiated
 from peakfold.bridge.capture.hostrandom import no_draws_of_python
 from peakfold.bridge.capture.optimizers import updated_names
 from peakfold.bridge.capture.places import users_errors
+from peakfold.bridge.capture.repeated import Computed
 from peakfold.bridge.capture.scaling import Scaling
 from peakfold.bridge.capture.trace import Trace
 from peakfold.bridge.capture.update import Shadow, shadow
@@ -67,11 +68,11 @@ def capture_step(
         _check_no_backward(trace)
         _check_loss(loss)
         scaling = Scaling.begin(scaler, trace)
-        trace.tape.places.phase = "backward"
         updated = None if optimizer is None else updated_names(optimizer, trace.module)
-        scaled = loss if scaling is None else scaling.scale(loss)
+        found = _backward(trace, loss, scaling)
+        first = trace.computed((loss, extra), found)
         with trace.code.watching():
-            gradients, of_batch = backward(trace, scaled, updated)
+            gradients, of_batch = accumulated(trace, found, updated)
         trace.tape.places.phase = "update"
         if scaling is not None:
             scaling.unscale(g for name, g in gradients.items() if updated is None or name in updated)
@@ -83,8 +84,17 @@ def capture_step(
         state = tuple(end.state())
         made = end.new_gradients() | batch_outputs(trace, of_batch)
         results = trace.results(extra, first=1)
-        trace.check_python(loss_fn, lambda: _forward(trace, loss_fn, model))
-    outputs = (Output("loss", trace.tape.value(loss)), *results.outputs, *made.values())
+        returned = trace.tape.value(loss)
+
+        def forward() -> tuple[torch.Tensor, object]:
+            return _split(_forward(trace, loss_fn, model))
+
+        def whole() -> Computed:
+            again = forward()
+            return trace.computed(again, _backward(trace, again[0], scaling))
+
+        trace.check_python(loss_fn, forward, whole, first)
+    outputs = (Output("loss", returned), *results.outputs, *made.values())
     named = tuple((of, 1 + len(results.outputs) + i) for i, of in enumerate(made))
     tree = None if extra is None else pytree.tree_structure(extra)
     leaves = () if extra is None else results.leaves
@@ -100,7 +110,12 @@ def capture_inference(
         result = _forward(trace, module.__call__, None)
         state = (*trace.buffer_states(), *trace.batch_states())
         results = trace.results(result)
-        trace.check_python(module, lambda: _forward(trace, module.__call__, None))
+        first = trace.computed(result)
+
+        def forward() -> object:
+            return _forward(trace, module.__call__, None)
+
+        trace.check_python(module, forward, lambda: trace.computed(forward()), first)
     form = (pytree.tree_structure(result), results.leaves, ())
     return assemble(trace, results.outputs, state, form, module, None, None)
 
@@ -111,6 +126,13 @@ def _forward(trace: Trace, function: Callable[..., object], model: torch.nn.Modu
     watching = (variables_read(trace.code.variables), trace.code.watching())
     with users_errors("the forward pass"), no_draws_of_python(), watching[0], watching[1]:
         return function(*first, *args, **kwargs)
+
+
+def _backward(trace: Trace, loss: torch.Tensor, scaling: Scaling | None) -> Found:
+    trace.tape.places.phase = "backward"
+    scaled = loss if scaling is None else scaling.scale(loss)
+    with trace.code.watching():
+        return differentiated(trace, scaled)
 
 
 def _split(result: object) -> tuple[torch.Tensor, object]:

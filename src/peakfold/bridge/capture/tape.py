@@ -6,6 +6,7 @@ from typing import cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from peakfold.bridge.capture.arguments import argument, ordered, recognised, tensor_type
 from peakfold.bridge.capture.functional import NEW, draws, inverse
@@ -39,6 +40,7 @@ class Tape:
         known: what real tensors of the model are called, by id.
         stand_ins: fake tensor of each constant, by id of the real one.
         held: cells of the constants that are there before the program runs.
+        given: cells of the inputs, each with what it stood for before the program ran.
         input_writes: how often a graph input has been written.
         drawn: operators so far that took random numbers.
         key: that random numbers are made from; None where they are drawn from torch's stream.
@@ -58,6 +60,7 @@ class Tape:
     known: dict[int, str] = field(default_factory=dict)
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)
     held: list[Cell] = field(default_factory=list)
+    given: list[tuple[Cell, Value]] = field(default_factory=list)
     input_writes: int = 0
     drawn: int = 0
     key: torch.Tensor | None = None
@@ -74,8 +77,12 @@ class Tape:
         """Make a fake tensor an input of the graph."""
         value = Value(self._new_id())
         self.inputs.append(Input(value.node, name, kind, tensor_type(tensor)))
-        self.storages.whole(tensor, value, given=True)
+        self._stands_for(tensor, value)
         return value
+
+    def _stands_for(self, tensor: torch.Tensor, value: Value) -> None:
+        self.storages.whole(tensor, value, given=True)
+        self.given.append((self.view(tensor).cell, value))
 
     def add_scalar(self, name: str, real: float | None, origin: object) -> HostNumber:
         """Make a host number an input of the graph."""
@@ -106,12 +113,20 @@ class Tape:
             )
         with self.fake:
             fake = Geometry.of(tensor).empty()
+        known = self.same_constant(tensor) if self.replay.is_strict else None
+        if known is not None:
+            self._stands_for(fake, Value(known))
+            return fake
         value = self.add_input(fake, f"constant.{len(self.constants)}", "constant")
         self.constants[value.node] = tensor
         self.stand_ins[id(tensor)] = fake
         if not fresh:
             self.held.append(self.view(fake).cell)
         return fake
+
+    def same_constant(self, tensor: torch.Tensor) -> int | None:
+        """Return the first constant that holds the same as a tensor, bit by bit; None for none."""
+        return next((at for at, held in self.constants.items() if _are_same_bits(held, tensor)), None)
 
     def check_may_write(self, targets: Sequence[torch.Tensor]) -> None:
         """Refuse writes to tensors that are neither the model's nor the program's: later steps would not."""
@@ -286,6 +301,17 @@ class Tape:
         node = replace(node, id=self._new_id())
         self.nodes.append(node)
         return Value(node.id)
+
+
+def _are_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if Geometry.of(one) != Geometry.of(other) or one.requires_grad != other.requires_grad:
+        return False
+    with _disable_current_modes(), torch.no_grad():
+        return _bits(one) == _bits(other)
+
+
+def _bits(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
 def _filled(args: tuple[object, ...], old: object, new: object) -> tuple[object, ...]:

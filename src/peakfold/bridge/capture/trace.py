@@ -1,9 +1,10 @@
 """One capture as it goes on: fake inputs, what they are bound to, and what the program leaves."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -16,12 +17,15 @@ from peakfold.bridge.capture.checkpoints import checkpoints_once
 from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
 from peakfold.bridge.capture.guards import Ambient
 from peakfold.bridge.capture.insides import holds_tensors
-from peakfold.bridge.capture.kept import check_functions_keep_nothing, check_modules_keep_nothing
+from peakfold.bridge.capture.kept import check_keeps_nothing, made_by_hooks
 from peakfold.bridge.capture.keyed import new_key
 from peakfold.bridge.capture.places import Places
+from peakfold.bridge.capture.python_values import Kept
 from peakfold.bridge.capture.ran import ExecutedCode
 from peakfold.bridge.capture.recorder import Recorder
+from peakfold.bridge.capture.repeated import Computed, Repeated
 from peakfold.bridge.capture.settled import Settling, settled
+from peakfold.bridge.capture.storage import Geometry
 from peakfold.bridge.capture.tape import Tape
 from peakfold.bridge.capture.values import asked_by_libraries
 from peakfold.bridge.capture.widened import Widened
@@ -69,7 +73,6 @@ class Trace:
     sources: dict[int, Source] = field(default_factory=dict)
     inputs: dict[Source, int] = field(default_factory=dict)
     widened: bool = False
-    _attributes: list[dict[str, object]] = field(default_factory=list)
     _settling: Settling = field(default_factory=Settling)
 
     @staticmethod
@@ -120,10 +123,12 @@ class Trace:
             yield State(given, value)
 
     def buffer_states(self) -> Iterator[State]:
-        """Yield the state pairs of buffers that the forward pass wrote or replaced."""
+        """Yield the state pairs of buffers that the forward pass wrote, or replaced in the same form."""
         now = dict(self.module.module.named_buffers())
         for name, _, fake in self.module.buffers:
-            yield from self.replaced(BufferOf(name), now.get(name, fake))
+            held = now.get(name, fake)
+            if Geometry.of(held) == Geometry.of(fake):
+                yield from self.replaced(BufferOf(name), held)
 
     def batch_states(self) -> Iterator[State]:
         """Yield the state pairs of batch tensors that the program wrote in place."""
@@ -142,7 +147,7 @@ class Trace:
         with ExitStack() as stack:
             stack.enter_context(_without_log())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads values
-            self._attributes = stack.enter_context(self.module.swapped())
+            stack.enter_context(self.module.swapped())
             self._settling = stack.enter_context(settled(self.module.module, function))
             stack.enter_context(checkpoints_once(self.tape))
             stack.enter_context(cumulative_averages(self.tape))
@@ -155,29 +160,44 @@ class Trace:
             stack.enter_context(Widened() if self.widened else nullcontext())
             yield
 
-    def check_python(self, function: Callable[..., object], again: Callable[[], object]) -> None:
+    def check_python(
+        self,
+        function: Callable[..., object],
+        forward: Callable[[], object],
+        whole: Callable[[], Computed],
+        first: Computed,
+    ) -> None:
         """Refuse a program that keeps tensors, or changes Python values each time it runs.
 
         Args:
             function: the user's, which was run on the model.
-            again: runs it once more; nothing of that is recorded.
+            forward: runs it once more.
+            whole: the same, with the backward pass.
+            first: what that computed.
 
         Raises:
-            CaptureError: names what it keeps or changes.
+            CaptureError: names what it keeps or changes, and the line of the model's code.
         """
-        tape, model, own = self.tape, self.module.module, self.module.fake.values()
-        check_modules_keep_nothing(model, self._attributes, tape.values, set(map(id, own)))
-        check_functions_keep_nothing(model, function, tape.values)
+        model, own = self.module.module, frozenset(map(id, self.module.fake.values()))
+        ignored = frozenset(id(module.__dict__) for module in made_by_hooks(model))
+        may = self._settling.check(Repeated(self, forward, whole, first, own), ignored)
+        check_keeps_nothing(model, function, self.tape.values, own | may, self.code.ran.keys())
 
-        def unrecorded() -> None:
-            nodes, drawn, phase = len(tape.nodes), tape.drawn, tape.places.phase
-            tape.places.phase = "forward"
-            with tape.replay.again(tape, None):
-                again()
-            del tape.nodes[nodes:]
-            tape.drawn, tape.places.phase = drawn, phase
+    def computed(self, tree: object, gradients: Iterable[torch.Tensor | None] = ()) -> Computed:
+        """Return what the program has computed, as values of the graph.
 
-        self._settling.check(unrecorded, self.code.ran)
+        Args:
+            tree: what the forward pass returned.
+            gradients: what the backward pass did.
+        """
+        leaves = [leaf for _, leaf in batches.paths(tree, "outputs")]
+        results = (self.tape.value(x) if isinstance(x, torch.Tensor) else Kept.of(x) for x in leaves)
+        made = tuple(None if found is None else self.tape.value(found) for found in gradients)
+        states = (self.replaced(Parameter(name), fake) for name, _, fake in self.module.parameters)
+        written = {
+            pair.input: pair.output for pair in (*self.buffer_states(), *self.batch_states(), *chain(*states))
+        }
+        return Computed(tuple(results), made, written)
 
     def results(self, tree: object, first: int = 0) -> Results:
         """Return what a tree of results holds; outputs are counted from ``first``."""

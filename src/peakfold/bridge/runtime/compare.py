@@ -24,11 +24,17 @@ class Result:
         name: e.g. ``"loss of step 2"`` or ``"fc.weight"``.
         role: what it is.
         tensor: its value.
+        is_cache: whether it is a buffer that is not saved: it may be there in another form, or not yet.
     """
 
     name: str
     role: Role
     tensor: torch.Tensor
+    is_cache: bool = False
+
+    def is_beside(self, other: "Result | None") -> bool:
+        """Whether another program may leave this otherwise: a cache that it has not made."""
+        return self.is_cache and (other is None or other.tensor.shape != self.tensor.shape)
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ def compare(original: Sequence[Result], found: Sequence[Result]) -> Difference:
     """
     floors = _floors(original)
     differ = list(_differing(original, {result.name: result for result in found}, floors))
-    extra = {result.name for result in found} - {result.name for result in original}
+    extra = {result.name for result in found if not result.is_cache} - {result.name for result in original}
     differ += [(float("inf"), name) for name in sorted(extra)]
     if not differ:
         return Difference(True, 0.0, "")
@@ -74,7 +80,7 @@ def distance(exact: Sequence[Result], found: Sequence[Result]) -> float:
         0.25
     """
     floors, by_name = _floors(exact), {result.name: result for result in found}
-    compared = [result for result in exact if result.role != "random"]
+    compared = [r for r in exact if r.role != "random" and not r.is_beside(by_name.get(r.name))]
     if any(result.name not in by_name for result in compared):
         return float("inf")
     pairs = ((r, by_name[r.name].tensor.to(r.tensor.dtype)) for r in compared)
@@ -118,6 +124,8 @@ def _differing(
     """Yield (error, name) of each tensor whose bits differ."""
     for result in original:
         other = found.get(result.name)
+        if result.is_beside(other):
+            continue
         if other is None:
             yield float("inf"), result.name
         elif not same_bits(result.tensor, other.tensor):

@@ -321,7 +321,7 @@ def _left(target: Target) -> Iterator[Result]:
     for name, parameter in named.items():
         yield Result(name, "parameter", parameter)
     for name, buffer in target.model.named_buffers():
-        yield Result(name, "buffer", buffer)
+        yield Result(name, "buffer", buffer, is_cache=not _is_saved(target.model, name))
     for name, leaf in (*named.items(), *_leaves(target.batch)):
         if leaf.is_leaf and leaf.grad is not None:
             yield Result(f"{name}.grad", "gradient", _tensor(leaf.grad))
@@ -329,6 +329,11 @@ def _left(target: Target) -> Iterator[Result]:
     yield Result("random stream", "random", torch.get_rng_state())
     if torch.cuda.is_available():
         yield Result("random stream of CUDA", "random", torch.cuda.get_rng_state())
+
+
+def _is_saved(model: torch.nn.Module, name: str) -> bool:
+    path, _, key = name.rpartition(".")
+    return key not in model.get_submodule(path)._non_persistent_buffers_set
 
 
 def _leaves(batch: object) -> list[tuple[str, torch.Tensor]]:
