@@ -58,6 +58,23 @@ def test_a_share_of_the_host(given):
     )
 
 
+@pytest.mark.parametrize(("offload", "device"), [(None, "cpu"), ("none", "cpu"), ("none", "sim:rtx3090")])
+def test_a_limit_of_the_host_where_nothing_may_wait_there(offload, device):
+    with pytest.raises(UsageError) as caught:
+        asked(offload=offload, host_memory="1GiB", device=device)
+    assert str(caught.value) == (
+        "options: the host's memory is limited, and nothing may wait there\n"
+        "  expected: --offload host, or a folder, beside --host-memory on a CPU\n"
+        f"  got: --host-memory 1GiB with --offload {offload or 'left out: none, on a CPU'}\n"
+        "  next: add --offload host, or leave out --host-memory"
+    )
+
+
+def test_a_limit_of_the_host_where_values_may_wait():
+    for more in ({"offload": "host"}, {"device": "cuda"}, {"device": "sim:rtx3090"}, {"plan": OFFLOADED}):
+        assert asked(host_memory="1GiB", **more).host_memory == 1 << 30
+
+
 @pytest.mark.parametrize("failing", ["posix_fallocate", "pwrite"])
 def test_a_full_disk_is_named_where_copies_to_it_are_measured(failing, tmp_path, monkeypatch):
     def full(*args):

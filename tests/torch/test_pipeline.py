@@ -11,6 +11,7 @@ from torch import nn
 import peakfold
 from peakfold.errors import CacheError, CaptureError, InfeasibleError, PlanError, UsageError
 from peakfold.options import from_environment
+from peakfold.pipeline import proof_cache
 from peakfold.pipeline.batch import resized
 from peakfold.pipeline.optimize import optimize
 from peakfold.pipeline.request import request
@@ -473,6 +474,30 @@ def test_plans_that_cannot_be_kept_or_read_are_said(tmp_path):
     kept.write_text("{not json")
     notes = optimized(*setting(), memory="70%").report.notes
     assert any("a plan that was kept is corrupt, it was searched for again" in note for note in notes)
+
+
+def test_proofs_that_cannot_be_read_are_said_and_made_again():
+    optimized(*setting(), memory="70%", verify=True)
+    (kept,) = (from_environment().cache / "proofs").iterdir()
+    whole = kept.read_text()
+    for junk in (b"{not json", b"\xff\xfe", b"[]", b'{"times": 3}', whole[:-9].encode(), b"[" * 100_000):
+        kept.write_bytes(junk)
+        found, fault = proof_cache.load(kept.parent, kept.stem)
+        assert found is None
+        aside = kept.with_suffix(".corrupt")
+        assert fault == f"a proof that was kept is corrupt, it was made again; the old file is {aside}"
+        assert not kept.exists()
+        assert aside.read_bytes() == junk
+    kept.mkdir()
+    assert (
+        "a proof that was kept cannot be read: Is a directory" in proof_cache.load(kept.parent, kept.stem)[1]
+    )
+    kept.rmdir()
+    kept.write_text("{not json")
+    report = optimized(*setting(), memory="70%", verify=True).report
+    assert any("a proof that was kept is corrupt, it was made again" in note for note in report.notes)
+    assert report.equal.ok
+    assert proof_cache.load(kept.parent, kept.stem)[0] is not None
 
 
 def test_a_dump_that_cannot_be_written(tmp_path, monkeypatch):

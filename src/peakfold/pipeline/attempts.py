@@ -88,7 +88,8 @@ def _measure(run: Run, tried: Tried, plain: Program) -> Tried:
         if not tried.facts.eager.measured:
             return tried
         key = proof_cache.key_of(run.task, tried.program)
-        known = proof_cache.load(run.proofs, key) if run.asked.plan is None else None
+        known, fault = (None, None) if run.asked.plan is not None else proof_cache.load(run.proofs, key)
+        run.note(*([] if fault is None else [fault]))
         times = _timed(run, tried.program, plain) if known is None else known.times
     facts = replace(tried.facts, eager=replace(tried.facts.eager, cpu_seconds=times.eager))
     figures = prove.Figures(nbytes, times.plan)

@@ -54,7 +54,7 @@ def load(folder: Path, key: str, graph: Graph) -> tuple[Kept | None, str | None]
     except OSError as error:
         return None, f"a plan that was kept cannot be read: {error.strerror or error}: {path}"
     except (ValueError, KeyError, TypeError, RecursionError, PeakfoldError):
-        return None, _moved_aside(path)
+        return None, moved_aside(path, "a plan that was kept", "searched for")
 
 
 def _read(path: Path, graph: Graph) -> Kept:
@@ -67,13 +67,20 @@ def _read(path: Path, graph: Graph) -> Kept:
     )
 
 
-def _moved_aside(path: Path) -> str:
+def moved_aside(path: Path, what: str, done: str) -> str:
+    """Move a file that cannot be read aside, and return what to tell of it.
+
+    Args:
+        path: the file.
+        what: it should be.
+        done: what is done again without it.
+    """
     aside = path.with_suffix(".corrupt")
     try:
         os.replace(path, aside)
     except OSError as error:
-        return f"a plan that was kept is corrupt and cannot be moved: {error.strerror or error}: {path}"
-    return f"a plan that was kept is corrupt, it was searched for again; the old file is {aside}"
+        return f"{what} is corrupt and cannot be moved: {error.strerror or error}: {path}"
+    return f"{what} is corrupt, it was {done} again; the old file is {aside}"
 
 
 def store(folder: Path, key: str, graph: Graph, kept: Kept) -> str | None:

@@ -15,7 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.runtime.profile import machine
-from peakfold.pipeline.plan_cache import write_entry
+from peakfold.pipeline.plan_cache import moved_aside, write_entry
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.task import Task
 
@@ -93,18 +93,27 @@ def _tensors(task: Task) -> Iterator[torch.Tensor]:
             yield leaf
 
 
-def load(folder: Path, key: str) -> Proof | None:
-    """Return the proof of a key; None where there is none that can be read."""
+def load(folder: Path, key: str) -> tuple[Proof | None, str | None]:
+    """Return the proof of a key, and what went wrong; None for what is not there.
+
+    A file that cannot be read as a proof is moved aside.
+    """
+    path = folder / f"{key}.json"
     try:
-        found = json.loads((folder / f"{key}.json").read_text())
-        taken = found["times"]
-        ratio = float(taken["plain_over_eager"])
-        times = Times(float(taken["eager"]), float(taken["plan"]), ratio, str(taken["day"]))
-        wide = bool(found.get("widened", False))
-        undecided = int(found.get("undecided", 0))
-        return Proof(float(found["max_error"]), float(found["bound"]), times, wide, undecided)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return (_read(path) if path.exists() else None), None
+    except OSError as error:
+        return None, f"a proof that was kept cannot be read: {error.strerror or error}: {path}"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, moved_aside(path, "a proof that was kept", "made")
+
+
+def _read(path: Path) -> Proof:
+    found = json.loads(path.read_text())
+    taken = found["times"]
+    ratio = float(taken["plain_over_eager"])
+    times = Times(float(taken["eager"]), float(taken["plan"]), ratio, str(taken["day"]))
+    wide, undecided = bool(found.get("widened", False)), int(found.get("undecided", 0))
+    return Proof(float(found["max_error"]), float(found["bound"]), times, wide, undecided)
 
 
 def store(folder: Path, key: str, proof: Proof) -> str | None:

@@ -133,6 +133,7 @@ def request(
             stage="options", what="the iteration count is negative", expected=">= 0", got=str(iterations)
         )
     require_seed(seed)
+    _require_host(host_memory, offload, device, plan)
     _require_file("--resume", resume)
     _require_file("--save-search", save_search)
     if (resume or save_search) and not fission:
@@ -190,6 +191,22 @@ def _arena_holds(given: str, memory: str | float | None, offload: str | None) ->
             got=repr(offload),
         )
     return "all"
+
+
+def _require_host(
+    host_memory: str | float | None, offload: str | None, device: str, plan: str | None
+) -> None:
+    """Refuse a limit of the host's memory where nothing may wait there; a plan may say that it does."""
+    waits = offload != "none" if offload is not None else not device.startswith("cpu")
+    if host_memory is None or waits or plan is not None:
+        return
+    raise UsageError(
+        stage="options",
+        what="the host's memory is limited, and nothing may wait there",
+        expected="--offload host, or a folder, beside --host-memory on a CPU",
+        got=f"--host-memory {host_memory} with --offload {offload or 'left out: none, on a CPU'}",
+        hint="add --offload host, or leave out --host-memory",
+    )
 
 
 def _require_file(option: str, given: str | None) -> None:
