@@ -1,7 +1,8 @@
 """The command line: reads options, calls the pipeline, shows the report."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -54,7 +55,7 @@ from peakfold.cli.options import (
 from peakfold.cli.output import Output
 from peakfold.cli.pareto import pareto as run_pareto
 from peakfold.cli.progress import Reporter
-from peakfold.errors import NotEqualError, UsageError
+from peakfold.errors import CaptureError, NotEqualError, UsageError
 from peakfold.report.folder import read_folder
 from peakfold.report.model import Report
 from peakfold.report.terminal import render_estimate, render_live, render_terminal, verdict_line
@@ -158,12 +159,24 @@ def verify(folder: FolderOf, json: JsonOf = None) -> None:
     chosen = calls.saved_options(saved, folder)
     output = Output(json)
     output.check()
-    report = _run(
-        chosen, (_memory_of(saved), None, 0.0, 0), saved.texts.plan, output, source=saved.texts.source
-    )
+    limits, texts = (_memory_of(saved), None, 0.0, 0), saved.texts
+    with _after_edits(folder):
+        report = _run(chosen, limits, texts.plan, output, source=texts.source)
     output.write(report)
     output.tables.print(verdict_line(equality(report.equal)))
     _require_equal(report, _AFTER_EDITS.format(folder))
+
+
+@contextmanager
+def _after_edits(folder: Path) -> Iterator[None]:
+    """Have a program that fails as it runs say that its file, or its target, may have been changed."""
+    try:
+        yield
+    except CaptureError as error:
+        if error.stage == "step":
+            error.expected = "the program that was written there, and the target that it was written for"
+            error.hint = _AFTER_EDITS.format(folder)
+        raise
 
 
 def _memory_of(saved: Report) -> str | int | None:
