@@ -1,7 +1,9 @@
 """Python code that reads the values of tensors: each kind names the user's line, and what to write."""
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from peakfold.bridge.capture import capture_inference, capture_step
@@ -34,6 +36,18 @@ KINDS = {
     "repeats from a tensor": lambda x: torch.repeat_interleave(x, (x[:, 0] > 0).long() + 1, 0),
     "allclose": lambda x: x if torch.allclose(x, x) else -x,
     "equal": lambda x: x if torch.equal(x, -x) else -x,
+    "numpy": lambda x: x * float(x.detach().numpy().sum()),
+    "asarray": lambda x: x * float(np.asarray(x.detach())[0, 0]),
+    "array": lambda x: x * float(np.array(x.detach())[0, 0]),
+    "a function of NumPy": lambda x: x * float(np.max(np.abs(x.detach().numpy()))),
+    "DLPack": lambda x: x * float(np.from_dlpack(x.detach()).sum()),
+    "an address": lambda x: x if x.data_ptr() == x.detach().data_ptr() else -x,
+    "bytes of a storage": lambda x: x * x.untyped_storage()[0],
+    "for each": lambda x: x * sum(float(v) for v in x[0]),
+    "a text of a number": lambda x: x * len(f"{x.sum():.3f}"),
+    "is_nonzero": lambda x: x if torch.is_nonzero(x.sum()) else -x,
+    "one_hot": lambda x: F.one_hot(x.argmax(1)),
+    "round": lambda x: x * round(x.sum().item()),
 }
 
 
@@ -85,3 +99,51 @@ def test_a_value_that_python_reads_is_refused_by_file_and_line(kind, training):
     assert int(line) in lines
     assert "torch.cond" in caught.value.hint
     assert caught.value.what.endswith(("read to decide what Python does", "depends on its data"))
+
+
+KNOWN = {
+    "numpy": lambda x: x * float(torch.arange(4).numpy().sum()),
+    "asarray": lambda x: x * torch.from_numpy(np.asarray(torch.ones(4)) * 2.0),
+    "DLPack": lambda x: x * float(np.from_dlpack(torch.arange(4)).sum()),
+}
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+def test_numbers_that_are_made_of_shapes_alone_may_be_read(kind):
+    torch.manual_seed(0)
+    model, batch = Net(KNOWN[kind]), (torch.rand(6, 4),)
+    graph = capture_inference(model, batch).graph
+    assert graph.nodes[-1].op.name == "aten.mul.Tensor"
+
+
+def in_backward(function):
+    model = Net(lambda x: x * 2.0)
+    model.layer.register_full_backward_hook(lambda module, into, out: (function(out[0]),))
+    return model
+
+
+def of_a_weight(function):
+    model = Net(lambda x: x * 2.0)
+    model.layer.weight.register_hook(function)
+    return model
+
+
+def after_a_module(function):
+    model = Net(lambda x: x * 2.0)
+    model.layer.register_forward_hook(lambda module, args, out: function(out))
+    return model
+
+
+@pytest.mark.parametrize("place", [in_backward, of_a_weight, after_a_module, Net])
+@pytest.mark.parametrize(
+    "kind", ["an if", "item", "tolist", "numpy", "asarray", "DLPack", "nonzero", "equal"]
+)
+def test_hooks_and_losses_too(kind, place):
+    function = KINDS[kind]
+    layers = nn.Sequential(nn.Sequential(nn.Linear(4, 4), place(function)))
+    with pytest.raises(CaptureError) as caught:
+        capture_step(layers, lambda m, x: m(x).square().sum(), None, (torch.rand(4, 4),))
+    assert caught.value.where.startswith(f"{__file__}:{function.__code__.co_firstlineno}: ")
+    with pytest.raises(CaptureError) as caught:
+        capture_step(nn.Linear(4, 4), lambda m, x: function(m(x)).sum(), None, (torch.rand(4, 4),))
+    assert caught.value.where.startswith(f"{__file__}:{function.__code__.co_firstlineno}: ")

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, cast
 from unittest.mock import patch
 
 from peakfold.bridge.capture.entries import MISSING, Entry
+from peakfold.bridge.capture.namespaces import Answer
 
 
 @contextmanager
@@ -19,20 +21,44 @@ def variables_read(names: dict[str, None]) -> Iterator[None]:
         ...     _ = os.environ.get("HOME"), os.getenv("NO_SUCH"), "NEITHER" in os.environ
         >>> list(names)
         ['HOME', 'NO_SUCH', 'NEITHER']
+        >>> with variables_read(names):
+        ...     _ = dict(os.environ)
+        >>> ALL in names
+        True
     """
-    plain = os._Environ.__getitem__
+    environment = os._Environ
+    plain, rows, count = environment.__getitem__, environment.__iter__, environment.__len__
 
-    def read(environment: Any, name: Any) -> Any:
-        if environment is os.environ and isinstance(name, str):
-            names[name] = None
-        return plain(environment, name)
+    def read(table: Any, name: Any) -> Any:
+        if isinstance(name, str | bytes):
+            names[os.fsdecode(name)] = None
+        return plain(table, name)
 
-    with patch.object(os._Environ, "__getitem__", read):
+    def rows_read(table: Any) -> Any:
+        names[ALL] = None
+        return rows(table)
+
+    def count_read(table: Any) -> Any:
+        names[ALL] = None
+        return count(table)
+
+    with (
+        patch.object(environment, "__getitem__", read),
+        patch.object(environment, "__iter__", rows_read),
+        patch.object(environment, "__len__", count_read),
+    ):
         yield
+
+
+ALL = ""
+"""Stands for every variable, those included that are not set."""
 
 
 def variable_entries(names: Mapping[str, None]) -> Iterator[Entry]:
     """Yield what each environment variable is now, set or not."""
     table = cast(Mapping[str, object], os.environ)
-    for name in names:
+    if ALL in names:
+        whole = Answer(lambda: MappingProxyType(dict(os.environ)))  # is never written in words
+        yield Entry(whole, ALL, whole[ALL], "the environment")
+    for name in names.keys() - {ALL} if ALL not in names else ():
         yield Entry(table, name, table.get(name, MISSING), f"the environment variable {name}")

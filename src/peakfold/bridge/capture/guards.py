@@ -29,6 +29,7 @@ class Ambient:
     inference: bool
     autocast: tuple[tuple[bool, torch.dtype], ...]
     dtype: torch.dtype
+    device: str
     deterministic: bool
     attention: tuple[bool, ...]
 
@@ -40,6 +41,7 @@ class Ambient:
             torch.is_inference_mode_enabled(),
             tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")),
             torch.get_default_dtype(),
+            str(torch.get_default_device()),
             torch.are_deterministic_algorithms_enabled(),
             (
                 torch._C._get_flash_sdp_enabled(),

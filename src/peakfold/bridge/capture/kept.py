@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from peakfold.bridge.capture.reads import is_torch
+from peakfold.bridge.capture.owners import is_torch
 from peakfold.bridge.capture.values import Values
 from peakfold.bridge.capture.watch import line_that_names
 from peakfold.errors import CaptureError

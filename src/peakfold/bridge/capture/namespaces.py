@@ -88,3 +88,34 @@ class OwnStep(_OneEntry):
         if getattr(found, "_wrapped_by_lr_sched", False):
             raise KeyError(key)
         return found
+
+
+class Answer(_OneEntry):
+    """The answer of a function as a namespace of one entry.
+
+    Example:
+        >>> Answer(torch.is_grad_enabled)["torch.is_grad_enabled"]
+        True
+    """
+
+    def __init__(self, query: Callable[[], object]) -> None:
+        self._query = query
+
+    def __getitem__(self, key: str) -> object:
+        return self._query()
+
+
+class Names(_OneEntry):
+    """The names in a namespace as a namespace of one entry.
+
+    Example:
+        >>> Names({"a": 1, "b": 2}, {"b"})["names"]
+        ('a',)
+    """
+
+    def __init__(self, table: Mapping[str, object], without: frozenset[str] | set[str]) -> None:
+        self._table = table
+        self._without = without
+
+    def __getitem__(self, key: str) -> object:
+        return tuple(name for name in self._table if name not in self._without)

@@ -17,7 +17,7 @@ from peakfold.bridge.capture.bytecode import globals_of
 from peakfold.bridge.capture.entries import MISSING, Entry
 from peakfold.bridge.capture.insides import parts_of
 from peakfold.bridge.capture.namespaces import Attributes, Cells
-from peakfold.bridge.capture.reads import is_foreign, is_volatile
+from peakfold.bridge.capture.owners import is_foreign, is_volatile
 from peakfold.bridge.capture.value_texts import alike, state_of, text_of
 
 Function = Callable[..., object]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType, FrameType
 
+import numpy
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
@@ -21,6 +22,7 @@ _STANDARD = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = os.path.join(_STANDARD, "site-packages") + os.sep
 _PEAKFOLD = os.path.dirname(peakfold.__file__) + os.sep
 _WORKLOADS = os.path.join(_PEAKFOLD, "workloads") + os.sep
+_NUMPY = os.path.dirname(numpy.__file__) + os.sep
 _CAPTURE = os.path.dirname(__file__) + os.sep
 _OTHERS = (os.path.dirname(torch.__file__) + os.sep, _PEAKFOLD, "<")
 
@@ -39,10 +41,15 @@ def is_model_code(code: CodeType) -> bool:
     return not path.startswith(_OTHERS)
 
 
+def _is_named(code: CodeType) -> bool:
+    """Whether a line of code is told to the user; NumPy's are not theirs."""
+    return is_model_code(code) and not code.co_filename.startswith(_NUMPY)
+
+
 def _model_frame() -> FrameType | None:
     """Return the innermost frame of the model's code; what called the capture is none of it."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_model_code(frame.f_code):
+    while frame is not None and not _is_named(frame.f_code):
         if frame.f_code.co_name in _ENTRIES and frame.f_code.co_filename.startswith(_CAPTURE):
             return None
         frame = frame.f_back
@@ -69,6 +76,17 @@ def line_of(code: CodeType, line: int) -> str:
     return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
 
 
+def data_dependent(what: str) -> CaptureError:
+    """Return the error for Python that needs the values of tensors."""
+    return CaptureError(
+        stage="capture",
+        what=what,
+        where=model_line(),
+        expected="control flow and shapes that depend on shapes and Python values only",
+        hint="use torch.cond, torch.where or masks, or move this out of the captured function",
+    )
+
+
 @contextmanager
 def users_errors(what: str) -> Iterator[None]:
     """Turn what the user's code raises into a CaptureError that names its line.
@@ -93,7 +111,7 @@ def users_errors(what: str) -> Iterator[None]:
 def _raised_at(error: Exception) -> str:
     place, trace = "", error.__traceback__
     while trace is not None:
-        if is_model_code(trace.tb_frame.f_code):
+        if _is_named(trace.tb_frame.f_code):
             place = line_of(trace.tb_frame.f_code, trace.tb_lineno)
         trace = trace.tb_next
     return place

@@ -15,9 +15,9 @@ from peakfold.bridge.capture.bytecode import globals_of, stores_of
 from peakfold.bridge.capture.entries import MISSING, is_scalar
 from peakfold.bridge.capture.insides import parts_of
 from peakfold.bridge.capture.namespaces import Cells
+from peakfold.bridge.capture.owners import is_foreign, is_volatile
 from peakfold.bridge.capture.places import is_model_code
 from peakfold.bridge.capture.python_values import DEEPEST, MOST, Kept
-from peakfold.bridge.capture.reads import is_foreign, is_volatile
 
 Cache: TypeAlias = "functools._lru_cache_wrapper[object]"
 

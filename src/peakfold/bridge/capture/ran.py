@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from peakfold.bridge.capture.asked import names_asked
 from peakfold.bridge.capture.bytecode import stores_of, texts_of
+from peakfold.bridge.capture.clocks import CHANGING, place_of
 from peakfold.bridge.capture.places import is_model_code
 
 
@@ -21,11 +22,13 @@ class ExecutedCode:
         ran: globals by code.
         variables: names of the environment variables that were read.
         asked: names of attributes that it asked for by ``getattr`` and ``hasattr``.
+        changing: what it called that gives another value each time, with the line where it did.
     """
 
     ran: dict[types.CodeType, Mapping[str, object]] = field(default_factory=dict)
     variables: dict[str, None] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
+    changing: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -39,6 +42,8 @@ class ExecutedCode:
         def note(frame: types.FrameType, event: str, arg: object) -> None:
             if event == "call" and frame.f_code not in ran and is_model_code(frame.f_code):
                 ran[frame.f_code] = frame.f_globals
+            elif event == "c_call" and arg in CHANGING:
+                self._note_changing(frame, arg)
 
         collecting = gc.isenabled()
         gc.disable()
@@ -50,6 +55,13 @@ class ExecutedCode:
             _set_profiler(before)
             if collecting:
                 gc.enable()
+
+    def _note_changing(self, frame: types.FrameType, function: object) -> None:
+        place = place_of(frame, function)
+        if place:
+            name = getattr(function, "__qualname__", str(function))
+            module = getattr(function, "__module__", None) or "datetime"
+            self.changing.setdefault({"posix": "os", "nt": "os"}.get(module, module) + f".{name}", place)
 
     @property
     def names(self) -> frozenset[str]:

@@ -4,7 +4,6 @@ import builtins
 import random
 import sys
 import types
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import torch
 
 from peakfold.bridge.capture.absences import absences_read
 from peakfold.bridge.capture.bytecode import globals_of, imports_of, owner_of, stores_of
-from peakfold.bridge.capture.entries import MISSING, Entry
+from peakfold.bridge.capture.entries import MISSING, Entry, is_plain
 from peakfold.bridge.capture.insides import (
     WITH_PARTS,
     WRAPPERS,
@@ -28,9 +27,11 @@ from peakfold.bridge.capture.insides import (
     slots_of,
     wrapped,
 )
-from peakfold.bridge.capture.namespaces import Attributes, Cells, OwnStep, Variable
+from peakfold.bridge.capture.namespaces import Attributes, Cells, Names, OwnStep, Variable
+from peakfold.bridge.capture.owners import is_dunder, is_standard, is_torch, is_volatile, root_of
 from peakfold.bridge.capture.places import is_model_code
 from peakfold.bridge.capture.ran import ExecutedCode
+from peakfold.bridge.capture.surroundings import answers_read, modules_read
 from peakfold.errors import CaptureError
 
 _DEPTH = 8
@@ -62,6 +63,7 @@ class Reader:
         self._set_anywhere = frozenset().union(*(stores.attributes for _, stores in self._sets))
         self._set_globals = frozenset().union(*(stores.globals for _, stores in self._sets))
         self._set_cells = frozenset().union(*(stores.cells for _, stores in self._sets))
+        self._reads_all = any(_OF_ALL & frozenset(ran.co_names) for ran in self.code.ran)
         self._seen.update((id(module), module) for module in self.model.modules())
 
     def everything(
@@ -82,6 +84,10 @@ class Reader:
         """
         yield from self._modules(self.model, "")
         yield from absences_read(self.model, self.code)
+        yield from answers_read(self.code)
+        for entry, loaded in modules_read(self.code):
+            yield entry
+            yield from self._inside(loaded, entry.key, _DEPTH) if loaded is not None else ()
         for ran, table in self.code.ran.items():
             yield from self._globals(ran, table)
         yield from self._inside(function, f"{type(function).__name__} in a closure", _DEPTH)
@@ -96,7 +102,12 @@ class Reader:
 
     def _globals(self, ran: types.CodeType, table: Mapping[str, object]) -> Iterator[Entry]:
         where = str(table.get("__name__", ""))
-        for name in sorted(name for name in globals_of(ran) if not is_dunder(name)):
+        found = globals_of(ran)
+        if "globals" in found:
+            found |= {name for name, value in table.items() if is_plain(value)}
+            objects = frozenset(name for name, value in table.items() if not is_plain(value))
+            yield _names_in(table, objects | self._set_globals, f"the globals of {where}")
+        for name in sorted(name for name in found if not is_dunder(name)):
             label = f"{where}.{name}"
             if name in table:
                 yield from self._held(table, name, f"the global {label}", label, self._set_globals)
@@ -129,6 +140,9 @@ class Reader:
             table: Mapping[str, object] = module.__dict__
             kind = type(module)
             names = self._names | _names_of(kind)  # type: ignore[arg-type]
+            if self._reads_all:
+                names = names | table.keys()
+                yield _names_in(table, _TABLES | self._set_of(kind), path or "the model")
             for key in sorted(names & table.keys() - _TABLES):
                 yield from self._held(table, key, f"{before}{key}", f"{before}{key}", self._set_of(kind))
             yield from self._class(kind, before, table, _DEPTH)
@@ -176,6 +190,8 @@ class Reader:
             yield from self._held(Variable(value), "value", f"{label}.value", label, frozenset(), depth)
         elif isinstance(value, types.ModuleType) and is_torch(value):
             yield from self._of_torch(value, label)
+        elif isinstance(value, types.ModuleType) and is_standard(value):
+            yield from self._of_standard(value, label)
         elif isinstance(value, WITH_PARTS):
             yield from self._items(value, label, depth)
         elif not is_torch(value) and not is_standard(value):
@@ -229,6 +245,17 @@ class Reader:
             if isinstance(held.get(name), bool | int | float | str):
                 yield Entry.of(held, name, f"{label}.{name}")
 
+    def _of_standard(self, module: types.ModuleType, label: str) -> Iterator[Entry]:
+        """Yield what is read of a module of Python's own: it may be replaced."""
+        for name in sorted(self._names & vars(module).keys()):
+            value = vars(module)[name]
+            is_module = isinstance(value, types.ModuleType)
+            if is_dunder(name) or not (callable(value) or is_plain(value) or is_module):
+                continue
+            yield Entry.of(vars(module), name, f"{label}.{name}")
+            if is_module:
+                yield from self._inside(value, f"{label}.{name}", _DEPTH)
+
     def _object(self, value: object, label: str, depth: int) -> Iterator[Entry]:
         kind = value if isinstance(value, type) else type(value)
         table: Mapping[str, object] | None = getattr(value, "__dict__", None)
@@ -236,6 +263,9 @@ class Reader:
             table = None
         names = self._names | names_in(value)
         stored = self._set_of(kind)
+        if self._reads_all and table is not None and not isinstance(value, types.ModuleType):
+            names = names | table.keys()
+            yield _names_in(table, stored, label)
         for name in sorted(names & (table or {}).keys()):
             if table is not None and not is_dunder(name):
                 where = Attributes(value) if isinstance(value, local) else table
@@ -294,6 +324,15 @@ class Reader:
                     yield Entry(functions, called, functions[called], f"torch.nn.functional.{called}")
 
 
+_OF_ALL = frozenset(("vars", "__dict__", "dir", "asdict", "astuple", "getmembers"))
+"""Names by which code comes at all attributes of an object."""
+
+
+def _names_in(table: Mapping[str, object], without: frozenset[str], label: str) -> Entry:
+    names = Names(table, without)
+    return Entry(names, "names", names["names"], f"which names are in {label}")
+
+
 _CALLED = frozenset(("forward", "__call__", "backward", "setup_context"))
 _OF_OPTIMIZERS = frozenset(
     ("param_groups", "state", "defaults", "step", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -302,7 +341,7 @@ _OF_OPTIMIZERS = frozenset(
 
 def _check_repeats(value: object, label: str) -> None:
     """Refuse what gives another value each time it is asked: a captured step asks it once."""
-    is_own = _root_of(type(value)) in sys.stdlib_module_names or is_torch(type(value))
+    is_own = root_of(type(value)) in sys.stdlib_module_names or is_torch(type(value))
     is_iterator = is_own and hasattr(type(value), "__next__")
     if not is_iterator and not isinstance(value, random.Random | np.random.Generator | np.random.RandomState):
         return
@@ -313,42 +352,6 @@ def _check_repeats(value: object, label: str) -> None:
         got=f"a {type(value).__name__}",
         hint="take the value outside of the model, and pass it in the batch",
     )
-
-
-def is_dunder(name: str) -> bool:
-    """Whether Python itself gives a name its meaning."""
-    return name.startswith("__")
-
-
-def _root_of(value: object) -> str:
-    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", "")
-    return name.partition(".")[0] if isinstance(name, str) else ""
-
-
-def is_standard(value: object) -> bool:
-    """Whether a module or class is Python's own."""
-    return isinstance(value, types.ModuleType | type) and _root_of(value) in sys.stdlib_module_names
-
-
-def is_volatile(value: object) -> bool:
-    """Whether an object changes with what runs around the program: loggers, locks, streams."""
-    kind = type(value)
-    return _root_of(kind) in _VOLATILE and not isinstance(value, weakref.ref | ContextVar | local)
-
-
-_VOLATILE = frozenset(
-    ("logging", "threading", "_thread", "contextvars", "_contextvars", "_io", "io", "weakref")
-)
-
-
-def is_torch(value: object) -> bool:
-    """Whether a module or class, or an object's class, is torch's own."""
-    return _root_of(value) == "torch"
-
-
-def is_foreign(kind: type) -> bool:
-    """Whether a class is torch's or Python's own."""
-    return is_torch(kind) or is_standard(kind)
 
 
 @cache

@@ -16,7 +16,7 @@ from peakfold.bridge.capture.arguments import argument, check_dense, ordered, te
 from peakfold.bridge.capture.functional import DRAWS_IN_LOGICAL_ORDER, SILENT, functional
 from peakfold.bridge.capture.kernels import as_eager, elements_first, run_fake
 from peakfold.bridge.capture.keyed import draws_keyed, keyed
-from peakfold.bridge.capture.places import model_line
+from peakfold.bridge.capture.places import data_dependent, model_line
 from peakfold.bridge.capture.storage import HOLE, Geometry, View, ViewCall
 from peakfold.bridge.capture.tape import Tape, operator, same_storage
 from peakfold.errors import CaptureError
@@ -370,17 +370,6 @@ def each(
 
 def _at(arg: object, index: int) -> object:
     return arg[index] if isinstance(arg, list | tuple) else arg
-
-
-def data_dependent(what: str) -> CaptureError:
-    """Return the error for Python that needs the values of tensors."""
-    return CaptureError(
-        stage="capture",
-        what=what,
-        where=model_line(),
-        expected="control flow and shapes that depend on shapes and Python values only",
-        hint="use torch.cond, torch.where or masks, or move this out of the captured function",
-    )
 
 
 def _control_flow(func: object) -> CaptureError:

@@ -14,6 +14,7 @@ from peakfold.bridge.capture.averages import cumulative_averages
 from peakfold.bridge.capture.binding import BatchLeaf, BufferOf, Parameter, Source, Verbatim
 from peakfold.bridge.capture.branches import control_flow
 from peakfold.bridge.capture.checkpoints import checkpoints_once
+from peakfold.bridge.capture.clocks import changes_each_time
 from peakfold.bridge.capture.fakes import FakeModule, fake_of, one_device
 from peakfold.bridge.capture.guards import Ambient
 from peakfold.bridge.capture.insides import holds_tensors
@@ -27,6 +28,7 @@ from peakfold.bridge.capture.repeated import Computed, Repeated
 from peakfold.bridge.capture.settled import Settling, settled
 from peakfold.bridge.capture.storage import Geometry
 from peakfold.bridge.capture.tape import Tape
+from peakfold.bridge.capture.unread import unread
 from peakfold.bridge.capture.values import asked_by_libraries
 from peakfold.bridge.capture.widened import Widened
 from peakfold.errors import CaptureError
@@ -152,6 +154,7 @@ class Trace:
             stack.enter_context(checkpoints_once(self.tape))
             stack.enter_context(cumulative_averages(self.tape))
             stack.enter_context(asked_by_libraries(self.tape.values))
+            stack.enter_context(unread(self.tape.values))
             stack.enter_context(self.tape.places.following())
             stack.enter_context(self.tape.fake)
             recorder = Recorder(self.tape)
@@ -178,6 +181,8 @@ class Trace:
         Raises:
             CaptureError: names what it keeps or changes, and the line of the model's code.
         """
+        for name, place in self.code.changing.items():
+            raise changes_each_time(place, name)
         model, own = self.module.module, frozenset(map(id, self.module.fake.values()))
         ignored = frozenset(id(module.__dict__) for module in made_by_hooks(model))
         may = self._settling.check(Repeated(self, forward, whole, first, own), ignored)

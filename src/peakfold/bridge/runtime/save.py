@@ -25,7 +25,7 @@ from peakfold.files import replacing
 from peakfold.ir.text import print_graph, print_plan
 from peakfold.plan.fission.derive import Splitter
 
-FORMAT = 8
+FORMAT = 9
 """Grows when what a file holds changes."""
 
 PARTS = ("step.py", "plan.txt", "graph.txt", "binding.json", "constants.pt")

@@ -1,0 +1,50 @@
+"""Clocks and the system's random numbers, which give another value each time they are read."""
+
+import datetime
+import os
+import time
+import types
+
+from peakfold.bridge.capture.places import is_model_code, line_of
+from peakfold.errors import CaptureError
+
+CLOCKS = frozenset(
+    (
+        *(vars(time)[name] for name in (
+            "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
+            "process_time_ns", "thread_time", "thread_time_ns", "localtime", "gmtime", "ctime",
+        ) if name in vars(time)),
+        datetime.datetime.now, datetime.datetime.utcnow, datetime.datetime.today, datetime.date.today,
+    )
+)  # fmt: skip
+"""Functions that count where the model's code calls them itself: logging reads clocks too."""
+RANDOM = frozenset((os.urandom,))
+"""Functions that count whoever calls them."""
+CHANGING: frozenset[object] = CLOCKS | RANDOM
+
+
+def place_of(frame: types.FrameType, function: object) -> str:
+    """Return file, line and text where the model's code reads what is another each time; empty for elsewhere.
+
+    Args:
+        frame: calls the function.
+        function: one of `CHANGING`.
+    """
+    caller: types.FrameType | None = frame
+    if function in RANDOM:
+        while caller is not None and not is_model_code(caller.f_code):
+            caller = caller.f_back
+    if caller is None or not is_model_code(caller.f_code):
+        return ""
+    return line_of(caller.f_code, caller.f_lineno)
+
+
+def changes_each_time(place: str, name: str) -> CaptureError:
+    """Return the refusal of a program that reads a clock or the system's random numbers."""
+    return CaptureError(
+        stage="capture",
+        what=f"the code calls {name}, which gives another value each time",
+        where=place,
+        expected="values that are the same in each step, and random numbers of torch",
+        hint="take the value outside of the model, and pass it in the batch",
+    )
