@@ -258,3 +258,25 @@ def test_what_logging_reads_of_a_clock_is_no_part_of_a_program():
         return x
 
     capture_step(Reading(read), squared, None, (torch.ones(3, 4),))
+
+
+class Summing:
+    def __init__(self):
+        self.by = 1.0
+
+    def total(self):
+        return numbers(self.__dict__.values())
+
+    def inside(self):
+        return sum(self.__dict__[name] for name in ("by", "more") if name in self.__dict__)
+
+
+@pytest.mark.parametrize("method", ["total", "inside"])
+def test_a_method_that_reads_all_of_its_own_object(method):
+    own, other = Summing(), Held()
+    model, batch = Reading(lambda model, x: x * getattr(own, method)() * other.scale), (torch.ones(3, 4),)
+    guards = capture_step(model, squared, None, batch).guards
+    other.fresh = 2.0
+    assert guards.check(model, None, batch) is None
+    own.more = 2.0
+    assert "more" in guards.check(model, None, batch)

@@ -78,6 +78,36 @@ _READS = frozenset(
 )  # fmt: skip
 
 
+@cache
+def loops_of(code: types.CodeType) -> frozenset[str]:
+    """Return whose attributes code may read all of: the class that it is a method of, or ``""`` for any.
+
+    Example:
+        >>> class Own:
+        ...     def names(self):
+        ...         return sorted(self.__dict__)
+        >>> def names(other):
+        ...     return sorted(vars(other))
+        >>> loops_of(Own.names.__code__), loops_of(names.__code__), loops_of(owner_of.__code__)
+        (frozenset({'Own'}), frozenset({''}), frozenset())
+    """
+    if not _OF_ALL & frozenset(code.co_names):
+        return frozenset()
+    method = code.co_qualname.partition(".<locals>")[0]  # code inside of a method closes over its self
+    is_inside = method != code.co_qualname and "self" in code.co_freevars
+    owner = method.rpartition(".")[0] if is_inside else owner_of(code)
+    first = "self" if is_inside else code.co_varnames[0] if code.co_argcount else ""
+    found = set()
+    for before, step in pairwise(dis.get_instructions(code)):
+        if step.argval in _OF_ALL:
+            found.add(owner if step.argval == "__dict__" and first and _loads(before, first) else "")
+    return frozenset(found)
+
+
+_OF_ALL = frozenset(("vars", "__dict__", "dir", "asdict", "astuple", "getmembers"))
+"""Names by which code comes at all attributes of an object."""
+
+
 @dataclass(frozen=True)
 class Stores:
     """Names that code sets.

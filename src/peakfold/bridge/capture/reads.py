@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from peakfold.bridge.capture.absences import absences_read
-from peakfold.bridge.capture.bytecode import globals_of, imports_of, owner_of, stores_of
+from peakfold.bridge.capture.bytecode import globals_of, imports_of, loops_of, owner_of, stores_of
 from peakfold.bridge.capture.entries import MISSING, Entry, is_plain
 from peakfold.bridge.capture.insides import (
     WITH_PARTS,
@@ -63,7 +63,7 @@ class Reader:
         self._set_anywhere = frozenset().union(*(stores.attributes for _, stores in self._sets))
         self._set_globals = frozenset().union(*(stores.globals for _, stores in self._sets))
         self._set_cells = frozenset().union(*(stores.cells for _, stores in self._sets))
-        self._reads_all = any(_OF_ALL & frozenset(ran.co_names) for ran in self.code.ran)
+        self._loops = frozenset().union(*map(loops_of, self.code.ran))
         self._seen.update((id(module), module) for module in self.model.modules())
 
     def everything(
@@ -140,7 +140,7 @@ class Reader:
             table: Mapping[str, object] = module.__dict__
             kind = type(module)
             names = self._names | _names_of(kind)  # type: ignore[arg-type]
-            if self._reads_all:
+            if self._reads_all_of(kind):
                 names = names | table.keys()
                 yield _names_in(table, _TABLES | self._set_of(kind), path or "the model")
             for key in sorted(names & table.keys() - _TABLES):
@@ -150,6 +150,10 @@ class Reader:
                 yield Entry(table, "forward", MISSING, f"{before}forward")
             for hook in hooks_of(module):
                 yield from self._inside(hook, f"a hook of {path or 'the model'}", _DEPTH)
+
+    def _reads_all_of(self, kind: type) -> bool:
+        """Whether code reads all attributes of what is of a class."""
+        return "" in self._loops or any(base.__qualname__ in self._loops for base in kind.__mro__)
 
     def _set_of(self, kind: type) -> frozenset[str]:
         """Return the attributes that code sets of what is of a class."""
@@ -263,7 +267,7 @@ class Reader:
             table = None
         names = self._names | names_in(value)
         stored = self._set_of(kind)
-        if self._reads_all and table is not None and not isinstance(value, types.ModuleType):
+        if table is not None and not isinstance(value, types.ModuleType) and self._reads_all_of(kind):
             names = names | table.keys()
             yield _names_in(table, stored, label)
         for name in sorted(names & (table or {}).keys()):
@@ -322,10 +326,6 @@ class Reader:
             for called in sorted(functions.keys() & method.__code__.co_names):
                 if callable(functions[called]):
                     yield Entry(functions, called, functions[called], f"torch.nn.functional.{called}")
-
-
-_OF_ALL = frozenset(("vars", "__dict__", "dir", "asdict", "astuple", "getmembers"))
-"""Names by which code comes at all attributes of an object."""
 
 
 def _names_in(table: Mapping[str, object], without: frozenset[str], label: str) -> Entry:
