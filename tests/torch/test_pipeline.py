@@ -134,6 +134,18 @@ def test_a_batch_of_another_shape_is_captured_anew_and_kept():
     assert step.source != first
 
 
+def test_a_program_that_is_made_anew_says_that_it_was_not_compared():
+    model, loss_fn, optimizer, batch = setting()
+    step = optimized(model, loss_fn, optimizer, batch, verify=True, iterations=20)
+    said = "made anew for another call than the first: not compared with eager"
+    assert step.report.equal.ok
+    assert said not in step.report.notes
+    model.eval()
+    step(*batch)
+    assert step.report.equal.ok is None
+    assert said in step.report.notes
+
+
 def test_save_and_load(tmp_path):
     model, loss_fn, optimizer, batch = setting(torch.optim.AdamW)
     step = optimized(model, loss_fn, optimizer, batch, memory="75%")

@@ -53,7 +53,7 @@ WHY: Mapping[Forms, str] = {
     "else no program within the budget was found",
     "captured": "quicker forms of operators were not used: with them no program within the budget was found",
 }
-
+ANEW = "made anew for another call than the first: not compared with eager"
 
 Serve = Callable[[object], Compiled | None]
 
@@ -93,7 +93,7 @@ class Outcome:
             )
 
 
-def optimize(task: Task, asked: Request, progress: Progress = silent) -> Outcome:
+def optimize(task: Task, asked: Request, progress: Progress = silent, notes: tuple[str, ...] = ()) -> Outcome:
     """Return an optimized step for a task, proved and measured, and what is known about it.
 
     One at a time in a process: torch's profiler, which measures, is one for all threads.
@@ -104,7 +104,7 @@ def optimize(task: Task, asked: Request, progress: Progress = silent) -> Outcome
         UsageError: the request cannot be served on this device.
     """
     with ONE_AT_A_TIME:
-        return _optimize(task, asked, progress)
+        return _optimize(task, asked, progress, notes)
 
 
 def _optimize(
@@ -386,7 +386,7 @@ def _step(run: Run, program: Program, report: Report, serve: Serve) -> Step:
             return below
         asked = replace(run.asked, verify=False, plan=None, memory=budget)
         plain = replace(task, rewriter=None, rounds=False, once=())
-        again = optimize(plain.with_batch(batch), asked)
+        again = optimize(plain.with_batch(batch), asked, notes=(ANEW,) if run.asked.verify else ())
         assert again.step is not None
         served.appendleft(again.serve)
         return again.step.compiled
