@@ -1,6 +1,6 @@
 """A state of the fission tree as regions of a plan, nested ones inside the plans of the outer ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from peakfold.ir.graph import Graph
@@ -29,19 +29,14 @@ def regions_of(graph: Graph, tree: Tree, parts: Parts, axes: Axes | None = None)
     """
     known = axes or Axes()
     return tuple(
-        region
-        for index in tree.outermost(parts)
-        for region in (
-            _region(graph, tree, parts, index, known),
-            *rest_of(tree.candidates[index], parts[index]),
-        )
+        region for index in tree.outermost(parts) for region in _regions(graph, tree, parts, index, known)
     )
 
 
-def _region(
+def _regions(
     graph: Graph, tree: Tree, parts: Parts, index: int, axes: Axes, placed: Placed = lambda region: region
-) -> Region:
-    """A region with all that is nested in it.
+) -> Iterator[Region]:
+    """The loops of a candidate, with all that is nested in them.
 
     Args:
         graph: the program, or the graph of a part that the region is in.
@@ -51,8 +46,14 @@ def _region(
         axes: knows the axes of graphs.
         placed: says what a region of the program is in that graph.
     """
-    outer = placed(region_of(tree.candidates[index], parts[index]))
-    inner = tree.inside(parts, index)
+    candidate = tree.candidates[index]
+    loops = (region_of(candidate, parts[index]), *rest_of(candidate, parts[index]))
+    for loop, region in enumerate(loops):
+        yield _around(graph, tree, tree.inside(parts, index, loop), placed(region), axes, placed)
+
+
+def _around(graph: Graph, tree: Tree, inner: Parts, outer: Region, axes: Axes, placed: Placed) -> Region:
+    """A region with the state of what is nested in it."""
     if all(count == 1 for count in inner):
         return outer
     (body,) = derive(graph, (outer,), axes).bodies.values()
@@ -60,7 +61,9 @@ def _region(
     def in_part(region: Region) -> Region:
         return _in_part(body, placed(region), graph, axes)
 
-    regions = tuple(_region(body.part, tree, inner, k, axes, in_part) for k in tree.outermost(inner))
+    regions = tuple(
+        region for k in tree.outermost(inner) for region in _regions(body.part, tree, inner, k, axes, in_part)
+    )
     return replace(outer, plan=Plan(body.part.digest, regions=regions))
 
 

@@ -5,7 +5,8 @@ A state is one number of parts for each candidate; 1 is disabled. Enabled region
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Literal
 
 from peakfold.ir.plan import Region, Run
@@ -56,16 +57,19 @@ class Tree:
         return (1,) * len(self.candidates)
 
     @cached_property
+    def loops(self) -> tuple[tuple[int, ...], ...]:
+        """Runs of each loop of each candidate, as bits."""
+        number: dict[Run, int] = {}
+
+        def mask(runs: Sequence[Run]) -> int:
+            return sum(1 << number.setdefault(run, len(number)) for run in dict.fromkeys(runs))
+
+        return tuple((mask(one.runs), *(mask(piece.runs) for piece in one.rest)) for one in self.candidates)
+
+    @cached_property
     def masks(self) -> tuple[int, ...]:
         """Runs of each candidate, as bits."""
-        number: dict[object, int] = {}
-        found = []
-        for candidate in self.candidates:
-            mask = 0
-            for run in candidate.every:
-                mask |= 1 << number.setdefault(run, len(number))
-            found.append(mask)
-        return tuple(found)
+        return tuple(reduce(or_, loops) for loops in self.loops)
 
     @cached_property
     def parent(self) -> tuple[int | None, ...]:
@@ -77,11 +81,24 @@ class Tree:
         return min(above, key=lambda k: (self.masks[k].bit_count(), k), default=None)
 
     def is_within(self, inner: int, outer: int) -> bool:
-        """Whether all runs of one candidate are of another one, which has more."""
-        if self.candidates[inner].rest or self.candidates[outer].rest:
-            return False
-        mine, theirs = self.masks[inner], self.masks[outer]
-        return mine != theirs and mine & theirs == mine
+        """Whether a candidate of one loop is in one loop of another candidate, which has more runs."""
+        return self.loop_of(inner, outer) is not None
+
+    def loop_of(self, inner: int, outer: int) -> int | None:
+        """Return which loop of a candidate has all runs of another one, and more; None where none has."""
+        return self._homes[inner][outer]
+
+    @cached_property
+    def _homes(self) -> tuple[tuple[int | None, ...], ...]:
+        """The loop of each other candidate that each one is in."""
+        every = range(len(self.candidates))
+        return tuple(tuple(self._home(inner, outer) for outer in every) for inner in every)
+
+    def _home(self, inner: int, outer: int) -> int | None:
+        mine = self.masks[inner]
+        if self.candidates[inner].rest or mine == self.masks[outer]:
+            return None
+        return next((at for at, loop in enumerate(self.loops[outer]) if mine & loop == mine), None)
 
     def fits(self, index: int, parts: Parts) -> bool:
         """Whether a candidate nests with or is disjoint from all that are enabled."""
@@ -141,9 +158,13 @@ class Tree:
         on = [index for index, count in enumerate(parts) if count > 1]
         return tuple(k for k in on if not any(self.is_within(k, other) for other in on))
 
-    def inside(self, parts: Parts, outer: int) -> Parts:
-        """Return the state of what is nested in an enabled region."""
-        return tuple(count if self.is_within(index, outer) else 1 for index, count in enumerate(parts))
+    def inside(self, parts: Parts, outer: int, loop: int | None = None) -> Parts:
+        """Return the state of what is nested in an enabled region, or in one of its loops."""
+        homes = (row[outer] for row in self._homes)
+        return tuple(
+            1 if home is None or (loop is not None and home != loop) else count
+            for count, home in zip(parts, homes, strict=True)
+        )
 
 
 def region_of(candidate: Candidate, parts: int) -> Region:

@@ -6,6 +6,7 @@ compute again a byte are dropped between forward and backward, as long as they a
 sketch is for choosing what is worth planning; what is found is always planned, lowered and simulated.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -194,23 +195,21 @@ class Sketch:
         inner = self.tree.inside(parts, index)
         key = (parts[index], *inner)
         if (index, key) not in self._work:
-            self._work[index, key] = self._new_workspace(index, parts[index], inner)
+            self._work[index, key] = list(self._new_workspace(index, parts[index], inner))
         return self._work[index, key]
 
-    def _new_workspace(self, index: int, count: int, inner: Parts) -> list[float]:
-        if all(n == 1 for n in inner):
-            return [one.workspace(count) for one in self.footprints(index)]
-        (one,) = self.footprints(index)
-        shrinking, staying = one.shrinking.copy(), one.staying.copy()
-        for k in self.tree.outermost(inner):
-            less, rest = self._nested_bytes(index, k)
-            shrinking -= less * (1 - 1 / inner[k])
-            staying -= rest * (1 - 1 / inner[k])
-        return [float((shrinking / count + staying).max(initial=0.0))]
+    def _new_workspace(self, index: int, count: int, inner: Parts) -> Iterator[float]:
+        nested = self.tree.outermost(inner)
+        for loop, one in enumerate(self.footprints(index)):
+            shrinking, staying = one.shrinking.copy(), one.staying.copy()
+            for k in (k for k in nested if self.tree.loop_of(k, index) == loop):
+                less, rest = self._nested_bytes(index, k, one)
+                shrinking -= less * (1 - 1 / inner[k])
+                staying -= rest * (1 - 1 / inner[k])
+            yield float((shrinking / count + staying).max(initial=0.0))
 
-    def _nested_bytes(self, outer: int, inner: int) -> tuple[Floats, Floats]:
+    def _nested_bytes(self, outer: int, inner: int, one: Footprint) -> tuple[Floats, Floats]:
         if (outer, inner) not in self._nested:
-            (one,) = self.footprints(outer)
             found = (np.zeros(len(one.inside)), np.zeros(len(one.inside)))
             for other in self.footprints(inner):
                 found = inner_bytes(self.ground, one, other)
