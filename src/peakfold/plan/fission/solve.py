@@ -24,6 +24,7 @@ from peakfold.plan.fission.choices import FINE, Choice, combined, few, pareto, p
 from peakfold.plan.fission.derive import bare, derive
 from peakfold.plan.fission.derived import Body, Derived
 from peakfold.plan.fission.effort import Effort
+from peakfold.plan.fission.likeness import Likeness, carried_over, likeness
 from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.program import CostsOf, Nest, outer_plan, planned
 from peakfold.plan.schedule import planner
@@ -105,6 +106,8 @@ class Solver:
         self.states = 0
         self._known: dict[tuple[Region, ...], Derived] = {}
         self._fronts: dict[tuple[str, tuple[Region, ...]], tuple[Choice, ...]] = {}
+        self._alike: dict[tuple[object, ...], tuple[Likeness, tuple[Choice, ...]]] = {}
+        self._likeness: dict[str, Likeness] = {}
 
     def solve(
         self, regions: Sequence[Region], *, memory: int | None = None, latency: float | None = None
@@ -189,7 +192,8 @@ class Solver:
 
     def _derived(self, regions: Sequence[Region]) -> tuple[Derived, dict[int, tuple[Choice, ...]]]:
         derived = self._graphs(tuple(bare(region) for region in regions))
-        share = self.effort.time_budget * SHARE / max(len(derived.bodies), 1)
+        kinds = {self._kind_of(body) for body in derived.bodies.values()}
+        share = self.effort.time_budget * SHARE / max(len(kinds), 1)
         return derived, {ident: self.front(body, share) for ident, body in derived.bodies.items()}
 
     def _graphs(self, regions: tuple[Region, ...]) -> Derived:
@@ -215,6 +219,7 @@ class Solver:
     def forget(self) -> None:
         """Search the fronts of bodies anew when they are asked for again."""
         self._fronts.clear()
+        self._alike.clear()
 
     # --- bodies ---
 
@@ -223,8 +228,31 @@ class Solver:
         regions = body.region.plan.regions if body.region.plan is not None else ()
         key = (body.part.digest, (replace(body.region, plan=None), *regions))
         if key not in self._fronts:
-            self._fronts[key] = tuple(pareto(self._choices(body, seconds)))
+            self._fronts[key] = self._new_front(body, seconds)
         return self._fronts[key]
+
+    def _new_front(self, body: Body, seconds: float) -> tuple[Choice, ...]:
+        """Search the front of a body, or carry that of one that is alike over."""
+        kind = self._kind_of(body)
+        known = self._alike.get(kind)
+        if known is None:
+            found = tuple(pareto(self._choices(body, seconds)))
+            if not body.derived.bodies:
+                self._alike[kind] = (self._likeness_of(body), found)
+            return found
+        return carried_over(known[1], known[0], self._likeness_of(body), body)
+
+    def _kind_of(self, body: Body) -> tuple[object, ...]:
+        """What bodies that are alike have in common; with loops inside, each is one of its own."""
+        if body.derived.bodies:
+            return (body.loop.id, body.part.digest)
+        return (body.length, body.size, *self._likeness_of(body).key)
+
+    def _likeness_of(self, body: Body) -> Likeness:
+        digest = body.part.digest
+        if digest not in self._likeness:
+            self._likeness[digest] = likeness(body.part, self.costs_of(body.part))
+        return self._likeness[digest]
 
     def _choices(self, body: Body, seconds: float) -> Iterator[Choice]:
         """Yield points of the body's own front, for each of a few choices inside it."""
