@@ -24,32 +24,68 @@ SHARED = 0.5
 
 
 def layered(ground: Ground, hot: Set[Value], axis: Component) -> Iterator[Candidate]:
-    """Yield the candidate that splits a program with a backward layer by layer, where it has layers.
+    """Yield candidates that split a program with a backward layer by layer, where it has layers.
+
+    The first one makes the forward of all layers again; the second one leaves the head of the loss out, to be
+    split in its own way beside it. Others make that of the first layers alone again: the rest is one loop
+    of forward and backward, which takes less time, and adds up the gradients of all its weights. The last
+    ones have half as many layers: less is kept between them, more gradients are added up at once.
 
     Args:
         ground: the program.
         hot: storages that live at the peak.
         axis: the axis.
     """
-    graph = ground.graph
-    cut = _thinned(cuts(graph, ground.reach, axis))
-    if len(cut) < 2:
-        return
+    places = cuts(ground.graph, ground.reach, axis)
+    fine, coarse = _thinned(places, LAYERS), _thinned(places, LAYERS // 2)
+    if len(fine) > 1:
+        yield from _along(ground, hot, axis, fine, _depths(len(fine)))
+    if 1 < len(coarse) < len(fine):
+        yield from _along(ground, hot, axis, coarse, [len(coarse)])
+
+
+def _along(
+    ground: Ground, hot: Set[Value], axis: Component, cut: Sequence[int], depths: Sequence[int]
+) -> Iterator[Candidate]:
+    """The candidates for some cuts: with all layers apart, or with the first of them."""
     layer = _layers(ground, cut)
     stage = _stages(ground, layer, cut)
-    last = len(cut)
-    forward = {node: 0 for node, at in layer.items() if at < last}
-    head = {node: 0 for each in (layer, stage) for node, at in each.items() if at == last}
-    found = [*_grown(ground, hot, axis, forward), *_grown(ground, hot, axis, head)]
-    for at in reversed(range(last)):
-        again = {node: 1 for node, own in layer.items() if own == at}
-        behind = {node: 0 for node, own in stage.items() if own == at}
-        found += _grown(ground, hot, axis, {**again, **behind}) if behind else ()
+    behind = [_behind(ground, hot, axis, at, layer, stage) for at in range(len(cut))]
+    for last in depths:
+        forward = {node: 0 for node, at in layer.items() if at < last}
+        head = {node: 0 for each in (layer, stage) for node, at in each.items() if at >= last}
+        ahead, around = _grown(ground, hot, axis, forward), _grown(ground, hot, axis, head)
+        layers = [one for grown in reversed(behind[:last]) for one in grown]
+        yield from _of_loops([*ahead, *around, *layers])
+        if last == len(cut) and around:
+            yield from _of_loops([*ahead, *layers])
+
+
+def _of_loops(found: Sequence[Candidate]) -> Iterator[Candidate]:
     if len({one.length for one in found}) == 1 and len(found) > 2:
         first, *rest = found
         pieces = tuple(Piece(one.runs, one.anchor) for one in rest)
         gain, shared = sum(one.gain for one in found), sum(one.shared for one in found)
         yield replace(first, gain=gain, shared=shared, source="layers", rest=pieces)
+
+
+def _depths(count: int) -> list[int]:
+    """How many of some layers are apart from the head: all, or three quarters of them."""
+    return [last for last in (count, count * 3 // 4) if last > 1]
+
+
+def _behind(
+    ground: Ground,
+    hot: Set[Value],
+    axis: Component,
+    at: int,
+    layer: Mapping[int, int],
+    stage: Mapping[int, int],
+) -> list[Candidate]:
+    """The loop of the backward of a layer, with its forward again."""
+    again = {node: 1 for node, own in layer.items() if own == at}
+    behind = {node: 0 for node, own in stage.items() if own == at}
+    return _grown(ground, hot, axis, {**again, **behind}) if behind else []
 
 
 def cuts(graph: Graph, reach: Reach, axis: Component) -> list[int]:
@@ -97,9 +133,9 @@ def _is_shared(reach: Reach, readers: int, ident: int, steps: Sequence[Node]) ->
     return between > SHARED * len(steps)
 
 
-def _thinned(found: Sequence[int]) -> list[int]:
-    """Every k-th cut, the last one for sure."""
-    every = -(-len(found) // LAYERS) or 1
+def _thinned(found: Sequence[int], most: int) -> list[int]:
+    """Every k-th cut, the last one for sure: so many at most."""
+    every = -(-len(found) // most) or 1
     return list(found[::-1][::every][::-1])
 
 
@@ -120,7 +156,7 @@ def _layers(ground: Ground, cut: Sequence[int]) -> Mapping[int, int]:
 def _stages(ground: Ground, layer: Mapping[int, int], cut: Sequence[int]) -> Mapping[int, int]:
     """The layer of each node of the backward: the first that it reads from. A cut is the next one's.
 
-    What all layers read is of none.
+    What all layers read is of none. What is larger than what it is made of goes with those that read it.
     """
     graph = ground.graph
     steps = [node for node in graph.nodes if node.origin.phase == "forward" and not node.is_view]
@@ -134,6 +170,40 @@ def _stages(ground: Ground, layer: Mapping[int, int], cut: Sequence[int]) -> Map
             makers = [graph.storage(value).node for value in node.inputs]
             of = [found.get(maker, read.get(maker)) for maker in makers]
             found[node.id] = min((at for at in of if at is not None), default=len(cut))
+    return _with_readers(graph, found, read)
+
+
+def _with_readers(graph: Graph, stage: Mapping[int, int], read: Mapping[int, int]) -> Mapping[int, int]:
+    """Make in the layer of its first reader what takes more bytes across the border than what it reads would.
+
+    Such are gradients of a widened layer, made of those of what passes from layer to layer and of weights.
+
+    Args:
+        graph: the program.
+        stage: the layer of each node of the backward; the last one is first.
+        read: the layer of what the backward reads of the forward.
+    """
+    found = dict(stage)
+    users: dict[int, list[int]] = {}
+    for node in graph.nodes:
+        for maker in set() if node.is_view else {graph.storage(value).node for value in node.inputs}:
+            users.setdefault(maker, []).append(node.id)
+    for node in reversed([node for node in graph.nodes if node.id in stage and not node.is_view]):
+        at = max((found.get(user, len(stage)) for user in users.get(node.id, ())), default=len(stage))
+        if at >= found[node.id]:
+            continue
+        new = 0
+        for maker in {graph.storage(value).node for value in node.inputs}:
+            of = found.get(maker, read.get(maker, at))
+            others = (found.get(user, at + 1) for user in users[maker] if user != node.id)
+            if of > at and all(other > at for other in others):
+                new += _nbytes(graph, graph.node[maker])
+        if new < _nbytes(graph, node):
+            found[node.id] = at
+    for node in graph.nodes:
+        if node.id in found and node.is_view:
+            maker = graph.storage(node.inputs[0]).node
+            found[node.id] = found.get(maker, found[node.id])
     return found
 
 

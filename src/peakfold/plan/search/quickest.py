@@ -22,6 +22,8 @@ FASTER = 0.98
 """Part of a time that the fastest state takes at most, where bytes are searched at its own time too."""
 BESIDE = 1.01
 """That time, over what the fastest state is sketched to take."""
+AHEAD = 2
+"""Ways to split layer by layer that are planned before others."""
 
 
 def quickest(sketch: Sketch, start: State, deadline: Deadline) -> dict[State, float]:
@@ -53,8 +55,8 @@ def leading(
 ) -> tuple[list[State], tuple[float, ...]]:
     """Return states that are planned first where a whole front is searched, and the times of the front.
 
-    They are the fastest state, that of most parts which takes little longer than the whole, and the program
-    layer by layer in as many parts.
+    They are the fastest state, that of most parts which takes little longer than the whole, and those that
+    split the program, and the first layers of it alone, layer by layer in as many parts.
 
     Args:
         sketch: measures states.
@@ -67,14 +69,26 @@ def leading(
         return [], ()
     within = [state for state, seconds in found.items() if seconds <= max(times[:2])]
     finest = sorted(within, key=lambda state: -max(state.parts))
-    by_layer = _layered(sketch, start, max(finest[0].parts)) if finest else ()
-    return list(dict.fromkeys([*list(found)[:1], *finest[:1], *by_layer])), with_fastest(times, found)
+    by_layer = list(_layered(sketch, start, finest[0], deadline)) if finest else []
+    return list(dict.fromkeys([*list(found)[:1], *finest[:1], *by_layer[:AHEAD]])), with_fastest(times, found)
 
 
-def _layered(sketch: Sketch, start: State, most: int) -> Iterator[State]:
+def _layered(sketch: Sketch, start: State, finest: State, deadline: Deadline) -> Iterator[State]:
+    """Yield the states that split all that the forward makes layer by layer, in as many parts, once measured.
+
+    Those that leave the head out are measured too; what is split beside them is chosen later.
+    """
+    most = max(finest.parts)
+    axis = sketch.tree.candidates[finest.parts.index(most)].axis
+    widest = 0
     for index, one in enumerate(sketch.tree.candidates):
         possible = [parts for parts in _counts(one.length) if parts <= most]
-        if one.source == "layers" and possible:
+        if one.source != "layers" or one.axis != axis or not possible or deadline.is_over:
+            continue
+        sketch.measure(index, max(possible))
+        once = sum(not run.k for run in one.every)
+        widest = max(widest, once)
+        if once == widest:
             yield start.to((*start.parts[:index], max(possible), *start.parts[index + 1 :]))
 
 

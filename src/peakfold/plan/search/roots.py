@@ -27,7 +27,7 @@ from peakfold.plan.schedule.simulate import simulate
 WIDEST = 2
 """Axes, those of most bytes, along which everything that can be is split."""
 MOST = 24
-"""Candidates of the tree, the widest ones apart."""
+"""Candidates of the tree, those layer by layer apart."""
 IN_LAYERS = 4
 """Of these, pairs of loops in all layers that are alike."""
 ALIKE = 0.9
@@ -68,15 +68,16 @@ def tree_of(
     hot = _hot(graph, costs) if roots.hot else set(graph.storages())
     reading, along = axes.reading(graph), axes.of(graph)
     found = [*_widest(reading, hot, along), *_in_stages(reading, hot, along)]
+    layers: list[Candidate] = []
     if roots.layers:
         ground = Ground(reading)
-        found += [one for axis in hottest(graph, hot, along)[:WIDEST] for one in layered(ground, hot, axis)]
+        layers += [one for axis in hottest(graph, hot, along)[:WIDEST] for one in layered(ground, hot, axis)]
     if roots.tree:
         grown = candidates(graph, hot, along, levels=roots.levels, reading=reading, deadline=deadline)
         alike = [one for one in grown if one.source == "alike"][:IN_LAYERS]
         found += [one for one in grown if one.source != "alike"][:1] + alike
         found += [one for one in grown if one.source != "alike"][1:]
-    return Tree(tuple(_without_small(graph, one, axes) for one in _distinct(found)))
+    return Tree(tuple(_without_small(graph, one, axes) for one in (*_distinct(found), *layers)))
 
 
 def _without_small(graph: Graph, candidate: Candidate, axes: Axes) -> Candidate:
