@@ -36,7 +36,7 @@ from peakfold.plan.search.scout import Scout
 from peakfold.plan.search.sketch import Sketch
 from peakfold.plan.search.starts import wide
 from peakfold.plan.search.states import Archive, State
-from peakfold.plan.search.values import value_of
+from peakfold.plan.search.values import values_of
 from peakfold.plan.search.visits import Visitor, visitor
 
 FIRST = 0.2
@@ -265,7 +265,7 @@ class Joint:
             if self.deadline.left <= polish:
                 return "time"
             self.scout.look(SKETCHED)
-            batch = self.scout.take(BATCH, self._so_far, leads[turn * BATCH :])
+            batch = self.scout.take(BATCH, self._so_far, leads)
             if not batch:
                 return "converged"
             with self.clock.at("plan"):
@@ -285,9 +285,9 @@ class Joint:
         if came.error is not None:
             self.refused.append(came.error)
         self.archive.add(*came.front)
-        value = value_of(came, self.goal, self.times, self.eager, self.top)
-        self.scout.learn(state, value)
-        if value is not None:
+        values = values_of(came, self.goal, self.times, self.eager, self.top)
+        self.scout.learn(state, values)
+        if values is not None:
             self.scout.expand(state)
 
     @property

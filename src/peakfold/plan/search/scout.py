@@ -76,7 +76,7 @@ class Scout:
     _hopes: dict[int, tuple[Hopes, State]] = field(default_factory=dict)
     _taken: set[int] = field(default_factory=set)
     _stale: set[int] = field(default_factory=set)
-    _bias: dict[Enabled, float] = field(default_factory=dict)
+    _bias: dict[Enabled, Hopes] = field(default_factory=dict)
 
     @property
     def states(self) -> int:
@@ -139,7 +139,8 @@ class Scout:
                 what it is better by.
             first: what is taken before all others.
         """
-        given = [state for state in first if state.code in self._hopes][:count]
+        left = (state for state in first if state.code not in self._taken)
+        given = [state for state in left if state.code in self._hopes][:count]
         self._taken.update(state.code for state in given)
         if given:
             return given
@@ -157,7 +158,7 @@ class Scout:
         return found
 
     def _ranked(self, count: int, so_far: Hopes) -> list[State]:
-        usual = median(self._bias.values()) if self._bias else 1.0
+        usual = tuple(max(median(row), 1.0) for row in zip(*self._bias.values(), strict=True))
         known: dict[int, tuple[Hopes, int, State, Enabled]] = {}
         for code, (hopes, state) in self._hopes.items():
             if code not in self._taken:
@@ -184,10 +185,12 @@ class Scout:
             have = tuple(min(pair) for pair in zip(have, hopes, strict=True))
         return list(found.values())
 
-    def _corrected(self, hopes: Hopes, state: State, usual: float) -> Hopes:
-        """What a state promises, by what states came to that split the same."""
-        bias = self._bias.get(_enabled(state), usual)
-        return tuple([bias * hope for hope in hopes])
+    def _corrected(self, hopes: Hopes, state: State, usual: Hopes) -> Hopes:
+        """What a state promises, by what those came to that split the same, or the same but one."""
+        split = _enabled(state)
+        fewer = (split[:at] + split[at + 1 :] for at in reversed(range(len(split))))
+        bias = next((self._bias[key] for key in (split, *fewer) if key in self._bias), usual)
+        return tuple(of * hope for of, hope in zip(bias, hopes, strict=True)) if bias else hopes
 
     def _again(self, state: State) -> bool:
         """Estimate a state again, once more is known of its regions; False where it cannot be split."""
@@ -199,12 +202,12 @@ class Scout:
         self._hopes[state.code] = (hopes, state)
         return True
 
-    def learn(self, state: State, value: float | None) -> None:
+    def learn(self, state: State, values: Hopes | None) -> None:
         """Take in what a state came to when it was planned; None where it could not be split."""
-        hope = fmean(self._hopes[state.code][0])
-        came = OVER * OVER if value is None else value / max(hope, 1e-12)
-        key = _enabled(state)
-        self._bias[key] = came if key not in self._bias else min(self._bias[key], came)
+        hopes, key = self._hopes[state.code][0], _enabled(state)
+        came = values or tuple(OVER * OVER * hope for hope in hopes)
+        bias = tuple(value / max(hope, 1e-12) for value, hope in zip(came, hopes, strict=True))
+        self._bias[key] = tuple(map(min, bias, self._bias.get(key, bias)))
 
 
 def _over(have: Hopes, hopes: Hopes) -> tuple[float, float]:

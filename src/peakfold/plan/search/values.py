@@ -7,8 +7,12 @@ from peakfold.plan.search.saved import Visit
 from peakfold.plan.search.scout import worth
 
 
-def value_of(came: Visit, goal: Goal, times: Sequence[float], eager: float, top: int) -> float | None:
-    """Return what a state came to, in seconds; less is better, None where it could not be split.
+def values_of(
+    came: Visit, goal: Goal, times: Sequence[float], eager: float, top: int
+) -> tuple[float, ...] | None:
+    """Return what a state came to, in seconds, at each time of a front, else for the goal.
+
+    Less is better; None where it could not be split.
 
     Args:
         came: what was planned.
@@ -19,18 +23,10 @@ def value_of(came: Visit, goal: Goal, times: Sequence[float], eager: float, top:
     """
     if came.error is not None:
         late = 0.0 if goal.latency is None else 2 * goal.latency
-        return worth(goal, came.error.lowest_peak_bytes, late, eager, top)
+        return (worth(goal, came.error.lowest_peak_bytes, late, eager, top),)
     if not came.figures:
         return None
     if times:
-        return _over_times(came.figures, times, eager, top)
-    return min(worth(goal, *figures, eager, top) for figures in came.figures)
-
-
-def _over_times(
-    figures: Sequence[tuple[int, float]], times: Sequence[float], eager: float, top: int
-) -> float:
-    """What a front comes to over all times: mean bytes, as a share of those of eager's step."""
-    within = [[peak for peak, taken in figures if taken <= seconds] for seconds in times]
-    mean = sum(min(peaks, default=top) for peaks in within) / len(within)
-    return min(mean / max(top, 1), 1.0) * eager
+        within = ([peak for peak, taken in came.figures if taken <= seconds] for seconds in times)
+        return tuple(min(min(peaks, default=top) / max(top, 1), 1.0) * eager for peaks in within)
+    return (min(worth(goal, *figures, eager, top) for figures in came.figures),)
