@@ -28,9 +28,19 @@ def regions_of(graph: Graph, tree: Tree, parts: Parts, axes: Axes | None = None)
         PlanError: a nested region is none in a part of the outer one.
     """
     known = axes or Axes()
-    return tuple(
+    found = tuple(
         region for index in tree.outermost(parts) for region in _regions(graph, tree, parts, index, known)
     )
+    if len(found) == 1 or all(region.plan is None for region in found):
+        return found
+    bodies = derive(graph, found, known).bodies.values()
+    return tuple(_named(region, body) for region, body in zip(found, bodies, strict=True))
+
+
+def _named(region: Region, body: Body) -> Region:
+    """A region whose plan names the graph of a part: what of it others read depends on the other regions."""
+    plan = region.plan
+    return region if plan is None else replace(region, plan=replace(plan, graph=body.part.digest))
 
 
 def _regions(
