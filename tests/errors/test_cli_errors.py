@@ -53,6 +53,7 @@ def failing(error):
         (["optimize", "bert", "--iterations", "-1"], "options: the iteration count is negative"),
         (["optimize", "bert", "--rng", "dice"], "options: the random numbers cannot be had in this way"),
         (["optimize", "bert", "--device", "tpu"], "options: there is no such device"),
+        (["optimize", "bert", "--device", "sim:nothing"], "estimate: there is no description of the device"),
         (["optimize", "bert", "--plan", "none.txt"], "plan: there is no such plan\n  at: none.txt"),
         (["apply", "bert", "none.txt"], "plan: there is no such plan\n  at: none.txt"),
         (["explain", "nowhere"], "report: there is no such folder\n  at: nowhere"),

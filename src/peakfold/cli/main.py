@@ -55,6 +55,7 @@ from peakfold.cli.options import (
 from peakfold.cli.output import Output
 from peakfold.cli.pareto import pareto as run_pareto
 from peakfold.cli.progress import Reporter
+from peakfold.cost.roofline import described
 from peakfold.errors import CaptureError, NotEqualError, UsageError
 from peakfold.report.folder import read_folder
 from peakfold.report.model import Report
@@ -343,7 +344,10 @@ def _host(offload: str | None, host_memory: str | None) -> dict[str, str]:
 
 
 def _device(name: str) -> str:
-    if name in ("cpu", "cuda") or name.startswith(("cuda:", "sim:")):
+    if name.startswith("sim:"):
+        described(name.removeprefix("sim:"))
+        return name
+    if name in ("cpu", "cuda") or name.startswith("cuda:"):
         return name
     raise UsageError(
         stage="options",
