@@ -1,7 +1,8 @@
 """Every bit, over several steps, with dropout and optimizers that have state."""
 
 from benchmarks.case import Row
-from peakfold.bridge.runtime.verify import Target, verify
+from peakfold.bridge.runtime.target import Target
+from peakfold.bridge.runtime.verify import verify
 from peakfold.cost import roofline
 from peakfold.ir.plan import Plan
 from peakfold.pipeline.program import emit_plan

@@ -10,7 +10,8 @@ from torch.utils.checkpoint import checkpoint
 import peakfold
 from peakfold.bridge.capture import capture_step
 from peakfold.bridge.capture.keyed import Keyed, kept, new_key, normal, uniform, words
-from peakfold.bridge.runtime.verify import copied, doubled, observe
+from peakfold.bridge.runtime.target import copied, doubled
+from peakfold.bridge.runtime.verify import observe
 from peakfold.errors import CaptureError
 from peakfold.ir.plan import Plan
 from peakfold.pipeline import prove

@@ -19,7 +19,8 @@ from peakfold.bridge.runtime.bind import Binder, Subject
 from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.source import load_source
 from peakfold.bridge.runtime.step import Step
-from peakfold.bridge.runtime.verify import Target, verify
+from peakfold.bridge.runtime.target import Target
+from peakfold.bridge.runtime.verify import verify
 from peakfold.cost.costs import Costs
 from peakfold.errors import CacheError, PlanError
 from peakfold.ir.graph import Value

@@ -14,7 +14,8 @@ from peakfold.bridge.runtime.compiled import compiled
 from peakfold.bridge.runtime.load import load
 from peakfold.bridge.runtime.source import load_source
 from peakfold.bridge.runtime.step import Step
-from peakfold.bridge.runtime.verify import Target, observe, verify
+from peakfold.bridge.runtime.target import Target
+from peakfold.bridge.runtime.verify import observe, verify
 from peakfold.cost.costs import Costs
 from peakfold.ir.plan import Plan, Recompute
 from peakfold.plan.schedule.arrays import tabulate

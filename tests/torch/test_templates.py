@@ -9,7 +9,7 @@ from benchmarks.fragments import Piece
 from peakfold.bridge.runtime.compare import error_of
 from peakfold.bridge.runtime.interpret import interpret
 from peakfold.bridge.runtime.retype import retyped
-from peakfold.bridge.runtime.verify import copied, doubled
+from peakfold.bridge.runtime.target import copied, doubled
 from peakfold.errors import PlanError
 from peakfold.graph.rewrite.cheapest import cheapest
 from peakfold.graph.rewrite.driver import Terms

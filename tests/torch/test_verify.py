@@ -8,7 +8,8 @@ from tests.torch.test_plans import make_step, random_plan, transformer
 from torch.nn import functional
 
 from peakfold.bridge.runtime.compare import Result, compare, error_of
-from peakfold.bridge.runtime.verify import Target, copied, observe, verify
+from peakfold.bridge.runtime.target import Target, copied
+from peakfold.bridge.runtime.verify import observe, verify
 from peakfold.errors import UsageError
 from peakfold.ir.graph import Value
 from peakfold.ir.plan import Commit, Compute, Free, Plan, Run, Schedule

@@ -1,11 +1,9 @@
 """The command line: reads options, calls the pipeline, shows the report."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -20,6 +18,7 @@ from peakfold.cli.check import check_command
 from peakfold.cli.demo import run_demo
 from peakfold.cli.dims import dims as run_dims
 from peakfold.cli.failures import guarded
+from peakfold.cli.optimize import AFTER_EDITS, optimize_and_tell, require_equal, run
 from peakfold.cli.options import (
     ArenaOf,
     DeviceOf,
@@ -56,11 +55,10 @@ from peakfold.cli.output import Output
 from peakfold.cli.pareto import pareto as run_pareto
 from peakfold.cli.progress import Reporter
 from peakfold.cost.roofline import described
-from peakfold.errors import CaptureError, NotEqualError, UsageError
+from peakfold.errors import CaptureError, UsageError
 from peakfold.report.folder import read_folder
 from peakfold.report.model import Report
-from peakfold.report.terminal import render_estimate, render_live, render_terminal, verdict_line
-from peakfold.report.units import error_text
+from peakfold.report.terminal import render_estimate, render_live, verdict_line
 from peakfold.report.words import equality, peak_words
 
 app = typer.Typer(
@@ -119,7 +117,7 @@ def optimize(
     files = {"resume": resume, "save_search": save_search}
     text = None if plan is None else calls.read_plan(plan)
     limits = (memory, latency, time_budget, iterations)
-    _optimize(chosen, limits, text, Output(json, out), files)
+    optimize_and_tell(chosen, limits, text, Output(json, out), files)
 
 
 @app.command()
@@ -162,10 +160,10 @@ def verify(folder: FolderOf, json: JsonOf = None) -> None:
     output.check()
     limits, texts = (_memory_of(saved), None, 0.0, 0), saved.texts
     with _after_edits(folder):
-        report = _run(chosen, limits, texts.plan, output, source=texts.source)
+        report = run(chosen, limits, texts.plan, output, source=texts.source)
     output.write(report)
     output.tables.print(verdict_line(equality(report.equal)))
-    _require_equal(report, _AFTER_EDITS.format(folder))
+    require_equal(report, AFTER_EDITS.format(folder))
 
 
 @contextmanager
@@ -176,7 +174,7 @@ def _after_edits(folder: Path) -> Iterator[None]:
     except CaptureError as error:
         if error.stage == "step":
             error.expected = "the program that was written there, and the target that it was written for"
-            error.hint = _AFTER_EDITS.format(folder)
+            error.hint = AFTER_EDITS.format(folder)
         raise
 
 
@@ -203,7 +201,7 @@ def apply(
 ) -> None:
     """Apply a plan that was written or edited by hand, and prove it equal."""
     chosen = _chosen(target, size, optimizer, device, seed, rng, inference) | _host(offload, host_memory)
-    _optimize(chosen, (None, None, 0.0, 0), calls.read_plan(plan), Output(json, out))
+    optimize_and_tell(chosen, (None, None, 0.0, 0), calls.read_plan(plan), Output(json, out))
 
 
 @app.command()
@@ -259,7 +257,7 @@ def demo(
     """Fit a U-Net and a BERT training step into half of their memory, and show it."""
     reports = run_demo(Output(json, out), size.value, memory, time_budget)
     for report in reports:
-        _require_equal(report)
+        require_equal(report)
 
 
 @app.command()
@@ -317,8 +315,6 @@ app.command("plan")(memory_commands.plan_command)
 app.add_typer(rules_commands.app, name="rules")
 app.command("check")(check_command)
 
-Limits = tuple[str | int | None, str | float | None, float, int | None]
-
 
 def _chosen(
     target: str,
@@ -354,77 +350,6 @@ def _device(name: str) -> str:
         what="there is no such device",
         expected="cpu, cuda, or a simulated one such as sim:rtx3090",
         got=repr(name),
-    )
-
-
-def _optimize(
-    chosen: dict[str, str],
-    limits: Limits,
-    plan: str | None,
-    output: Output,
-    files: Mapping[str, str | None] = MappingProxyType({}),
-) -> None:
-    output.check()
-    report = _run(chosen, limits, plan, output, files)
-    output.write(report)
-    render_terminal(report, output.tables)
-    output.tell()
-    _require_equal(report)
-
-
-def _run(
-    chosen: dict[str, str],
-    limits: Limits,
-    plan: str | None,
-    output: Output,
-    files: Mapping[str, str | None] = MappingProxyType({}),
-    source: str | None = None,
-) -> Report:
-    from peakfold.pipeline.request import request
-
-    memory, latency, time_budget, iterations = limits
-    asked = request(
-        memory=memory,
-        latency=latency,
-        time_budget=time_budget,
-        iterations=iterations,
-        seed=int(chosen["seed"]),
-        rng=chosen["rng"],
-        verify=True,
-        device=chosen["device"],
-        plan=plan,
-        name=chosen["target"],
-        rewrite=chosen.get("rewrite") != "no",
-        offload=chosen.get("offload"),
-        host_memory=chosen.get("host_memory"),
-        fission=chosen.get("fission") == "yes",
-        rounding=chosen.get("rounding") == "yes",
-        keep_constants=chosen.get("keep_constants") == "yes",
-        arena_holds=chosen.get("arena_holds", "step"),
-        resume=files.get("resume"),
-        save_search=files.get("save_search"),
-    )
-    with Reporter(output.progress) as progress, output.alone():
-        report = calls.optimize(chosen, replace(asked, source=source), progress)
-    return replace(report, request=chosen)
-
-
-_FAULT = "this is a fault of peakfold: please report it with plan.txt and graph.txt of --out DIR"
-_AFTER_EDITS = (
-    "if step.py, or what the target returns, was changed since, optimize again; "
-    "if not, this is a fault of peakfold: please report it with the files of {}"
-)
-
-
-def _require_equal(report: Report, hint: str = _FAULT) -> None:
-    if report.equal.ok is not False:
-        return
-    raise NotEqualError(
-        stage="verify",
-        what=f"the optimized {report.target} does not compute what the original does",
-        expected=f"an error of at most {error_text(report.equal.bound)}",
-        got=error_text(report.equal.max_error),
-        hint=hint,
     )
 
 

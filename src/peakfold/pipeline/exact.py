@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.capture.intercept import in_python
 from peakfold.bridge.runtime.rounding import RUNS, Rounded, Spread
-from peakfold.bridge.runtime.verify import Observed, Target, copied, doubled, observe
+from peakfold.bridge.runtime.target import Target, copied, doubled
+from peakfold.bridge.runtime.verify import Observed, observe
 from peakfold.errors import PeakfoldError
 from peakfold.ir.control import nested
 from peakfold.ir.graph import Graph, Node, Symbol
