@@ -51,7 +51,7 @@ def unsplit(asked):
 
 def test_points_of_rewritten_graphs_are_equal_and_their_plans_are_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fronts, "REFERENCES", 2)
+    monkeypatch.setattr(fronts, "FIRST", 2)
     monkeypatch.setattr(fronts, "LIMITS", ())
     search = fronts._searched
     monkeypatch.setattr(fronts, "_searched", lambda *given: search(*given[:4], unsplit(given[4]), given[5]))

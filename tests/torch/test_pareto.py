@@ -20,7 +20,7 @@ from peakfold.workloads import build
 
 
 def test_the_front_of_a_small_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(fronts, "REFERENCES", 2)
+    monkeypatch.setattr(fronts, "FIRST", 2)
     monkeypatch.setattr(fronts, "LIMITS", (1.1,))
     out = tmp_path / "front.json"
     args = [
@@ -160,7 +160,7 @@ def test_without_time_no_point_is_in_parts_and_that_is_said(tmp_path, monkeypatc
 
 
 def test_points_run_in_arenas_that_count_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(fronts, "REFERENCES", 2)
+    monkeypatch.setattr(fronts, "FIRST", 2)
     monkeypatch.setattr(fronts, "LIMITS", ())
     out = tmp_path / "front.json"
     options = [

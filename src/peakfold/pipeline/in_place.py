@@ -30,7 +30,7 @@ from peakfold.plan.fission.program import Nest
 
 ROUNDS = 3
 """Runs with clocks; of each step the least counts."""
-REFERENCES = 4
+REFERENCES = 8
 """Programs beside the plain one that are run with clocks."""
 NEAREST = 3
 """Kinds of one operator from which the time of a kind follows that was not seen."""

@@ -17,7 +17,7 @@ from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
 from peakfold.pipeline.exact import Precise
 from peakfold.pipeline.forms import SHARE, Form, forms
-from peakfold.pipeline.in_place import REFERENCES, Shares, spread
+from peakfold.pipeline.in_place import Shares, clocked, have_clocks, spread
 from peakfold.pipeline.measured import PLAIN, Measured, measured
 from peakfold.pipeline.peers import Ahead, PeerOf, Peers, ahead, peers_of, worth_timing
 from peakfold.pipeline.picked import LIMITS, MARGINS, Look, lowest_within
@@ -40,6 +40,8 @@ TIMES = (1.0, 1.05, 1.1, 1.35)
 """Times, over the plan that drops nothing, at which the least bytes are searched."""
 ALONE = 40
 """Budgets for which one search plans where nothing is split."""
+FIRST = 4
+"""Points of a front that are run first, with clocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +314,8 @@ def _picked(
     subject: Callable[[int], tuple[Precise, Program]],
     progress: Progress,
 ) -> tuple[list[int], Mapping[str, Shares]]:
-    """Return the points that are run, and what steps took in the first of them."""
-    first = spread(len(names), REFERENCES)
+    """Return the points that are run, and what their steps took by the clock."""
+    first = spread(len(names), FIRST)
     subjects = {names[i]: subject(i) for i in first}
     progress("verify", 0.0, "a first look at the times, with clocks")
     look = Look.at(
@@ -322,7 +324,12 @@ def _picked(
     foretell = look.ratios()
     limits = [margin * limit for limit in LIMITS for margin in MARGINS]
     within = lowest_within(len(names), lambda index: foretell(subject(index)[1]), limits)
-    return sorted({*first, *within}), look.seen
+    picked = sorted({*first, *within})
+    others = {names[i]: (subject(i)[0].task, subject(i)[1]) for i in picked if i not in first}
+    if not look.seen or not have_clocks(others.values()):
+        return picked, look.seen
+    progress("verify", 0.0, "clocks in the other points")
+    return picked, {**look.seen, **clocked(others)}
 
 
 def _with(point: PointOf, measured: Mapping[str, Measured]) -> PointOf:
