@@ -84,6 +84,11 @@ def test_a_time_that_no_program_keeps_is_said_to_be_impossible():
     assert error.hint == "allow at least 1.2 s, 1.20 times as much"
 
 
+@pytest.mark.parametrize("latency", [0.0, 5e-324, 1e-9])
+def test_a_limit_that_is_no_time_at_all_has_no_ratio(latency):
+    assert refused(latency=latency, iterations=50).hint == "allow at least 1.2 s"
+
+
 def test_both_limits_are_named_and_either_may_give_way():
     error = refused(memory=TIGHT, latency=1.21, iterations=50)
     assert error.expected == "a peak of 16.0 kB and 1.21 s"

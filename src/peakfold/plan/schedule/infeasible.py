@@ -18,6 +18,8 @@ ENDS: Mapping[StopReason, str] = {
     "iterations": "the iterations of the search ended",
     "converged": "the search came no lower any more",
 }
+MOST_TIMES = 1000
+"""Times a limit of the time that are said as a ratio to it."""
 CUT_SHORT: frozenset[StopReason] = frozenset({"interrupted", "time", "iterations"})
 
 
@@ -79,11 +81,17 @@ def _ways(search: Search, goal: Goal, lowest: Candidate, reason: StopReason) -> 
     """What may help."""
     if lowest.seconds > goal.seconds:
         needed = search.explorer.plain.seconds
-        percent = ceil(round(100 * needed / goal.seconds, 6))
-        yield f"allow at least {needed:.4g} s, {percent / 100:.2f} times as much"
+        yield f"allow at least {needed:.4g} s{_times_as_much(needed, goal.seconds)}"
         return
     yield f"allow at least {lowest.peak} bytes"
     if goal.latency is not None:
         yield "more seconds"
     if reason in CUT_SHORT and goal.memory is not None and goal.memory >= search.bound:
         yield "a longer search"
+
+
+def _times_as_much(needed: float, given: float) -> str:
+    """Say a ratio, rounded up; nothing of a limit that is no time at all."""
+    if needed > MOST_TIMES * given:
+        return ""
+    return f", {ceil(round(100 * needed / given, 6)) / 100:.2f} times as much"
