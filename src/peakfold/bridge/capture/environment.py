@@ -60,5 +60,6 @@ def variable_entries(names: Mapping[str, None]) -> Iterator[Entry]:
     if ALL in names:
         whole = Answer(lambda: MappingProxyType(dict(os.environ)))  # is never written in words
         yield Entry(whole, ALL, whole[ALL], "the environment")
-    for name in names.keys() - {ALL} if ALL not in names else ():
+        return
+    for name in names:
         yield Entry(table, name, table.get(name, MISSING), f"the environment variable {name}")
