@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peakfold.pipeline import picked
+from peakfold.pipeline.in_place import Share
 from peakfold.pipeline.picked import Look, lowest_within
 
 TIMES = st.lists(st.floats(0.5, 2.0), max_size=30).map(sorted)
@@ -38,3 +39,10 @@ def test_programs_without_clocks_follow_the_one_that_drops_nothing(monkeypatch):
     look = Look.at(task, {"plain": (task, program(2.0))}, "plain")
     assert not look.seen
     assert look.ratios()(program(6.0)) == pytest.approx(9.0 / 4.0)
+
+
+def test_a_clock_that_tells_no_time_foretells_by_the_one_that_drops_nothing():
+    program = SimpleNamespace(timeline=SimpleNamespace(seconds=6.0))
+    silent = {"mm(8)": Share(1, 1.0, 0.0)}
+    look = Look({"plain": silent}, {"plain": 3.0, "eager": 4.0}, 1.5)
+    assert look.ratios()(program) == pytest.approx(9.0 / 4.0)

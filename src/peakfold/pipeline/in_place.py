@@ -8,7 +8,6 @@ and the times of other programs are predicted anew. A program is never corrected
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import log
 
@@ -199,11 +198,39 @@ class InPlace:
         return sum(factor for _, factor in near) / len(near) if near else self._usual
 
 
+def clocks_in(programs: Mapping[str, Subject]) -> Mapping[str, Shares]:
+    """Return what the steps of programs take by a clock; nothing where they cannot be run with clocks.
+
+    Args:
+        programs: by name.
+    """
+    if not have_clocks(programs.values()):
+        return {}
+    try:
+        return clocked(programs)
+    except CaptureError:
+        return {}
+
+
+def foretelling(references: Iterable[tuple[Shares, float]], usual: float) -> Callable[[Program], float]:
+    """Return what gives the seconds of a program, from what operators take in others.
+
+    Args:
+        references: the shares of other programs, by the clock, and what each took without clocks.
+        usual: what a program took over its prediction: for where there are no references.
+    """
+    known = [(of, seconds) for of, seconds in references if _ticked(of)]
+    if not known:
+        return lambda program: usual * program.timeline.seconds
+    found = InPlace(known)
+    return lambda program: found.seconds(shares(program.nest))
+
+
 Clocks = Callable[[Mapping[str, Subject]], Mapping[str, Shares]]
 
 
 def corrected(
-    programs: Mapping[str, Subject], taken: Mapping[str, float], plain: str, clocks: Clocks = clocked
+    programs: Mapping[str, Subject], taken: Mapping[str, float], plain: str, clocks: Clocks = clocks_in
 ) -> dict[str, float]:
     """Return the seconds of programs as they follow from what operators take in some of them.
 
@@ -220,18 +247,12 @@ def corrected(
     whole = {name: program.timeline.seconds for name, (_, program) in programs.items()}
     others = sorted((name for name in programs if name != plain), key=whole.__getitem__)
     chosen = [plain, *(others[i] for i in spread(len(others), REFERENCES))]
-    seen: Mapping[str, Shares] = {}
-    if have_clocks(programs.values()):
-        with suppress(CaptureError):
-            seen = clocks({name: programs[name] for name in chosen})
-    found = {}
-    for name, (_, program) in programs.items():
-        known = [(of, taken[one]) for one, of in seen.items() if one != name and _ticked(of)]
-        if known:
-            found[name] = InPlace(known).seconds(shares(program.nest))
-        else:
-            found[name] = whole[name] * taken[plain] / whole[plain]
-    return found
+    seen = clocks({name: programs[name] for name in chosen}) if have_clocks(programs.values()) else {}
+    usual = taken[plain] / whole[plain]
+    return {
+        name: foretelling([(of, taken[one]) for one, of in seen.items() if one != name], usual)(program)
+        for name, (_, program) in programs.items()
+    }
 
 
 def have_clocks(programs: Iterable[Subject]) -> bool:

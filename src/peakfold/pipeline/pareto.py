@@ -17,7 +17,7 @@ from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
 from peakfold.pipeline.exact import Precise
 from peakfold.pipeline.forms import SHARE, Form, forms
-from peakfold.pipeline.in_place import Shares, clocked, have_clocks, spread
+from peakfold.pipeline.in_place import Shares, clocks_in, spread
 from peakfold.pipeline.measured import PLAIN, Measured, measured
 from peakfold.pipeline.peers import Ahead, PeerOf, Peers, ahead, peers_of, worth_timing
 from peakfold.pipeline.picked import LIMITS, MARGINS, Look, lowest_within
@@ -326,10 +326,10 @@ def _picked(
     within = lowest_within(len(names), lambda index: foretell(subject(index)[1]), limits)
     picked = sorted({*first, *within})
     others = {names[i]: (subject(i)[0].task, subject(i)[1]) for i in picked if i not in first}
-    if not look.seen or not have_clocks(others.values()):
+    if not look.seen:
         return picked, look.seen
     progress("verify", 0.0, "clocks in the other points")
-    return picked, {**look.seen, **clocked(others)}
+    return picked, {**look.seen, **clocks_in(others)}
 
 
 def _with(point: PointOf, measured: Mapping[str, Measured]) -> PointOf:

@@ -6,12 +6,10 @@ the points on both sides of each limit.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
-from peakfold.errors import CaptureError
 from peakfold.pipeline import prove
-from peakfold.pipeline.in_place import InPlace, Shares, Subject, clocked, have_clocks, shares
+from peakfold.pipeline.in_place import Shares, Subject, clocks_in, foretelling
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.task import Task
 
@@ -47,19 +45,13 @@ class Look:
             plain: name of the program that drops nothing.
         """
         taken = prove.seconds(task, {name: program for name, (_, program) in programs.items()}, rounds=ROUNDS)
-        seen: Mapping[str, Shares] = {}
-        if have_clocks(programs.values()):
-            with suppress(CaptureError):
-                seen = clocked(programs)
-        return Look(seen, taken, taken[plain] / programs[plain][1].timeline.seconds)
+        return Look(clocks_in(programs), taken, taken[plain] / programs[plain][1].timeline.seconds)
 
     def ratios(self) -> Callable[[Program], float]:
         """Return what foretells the time of a program, over eager's."""
         eager = self.seconds["eager"]
-        if not self.seen:
-            return lambda program: self.usual * program.timeline.seconds / eager
-        known = InPlace([(of, self.seconds[name]) for name, of in self.seen.items()])
-        return lambda program: known.seconds(shares(program.nest)) / eager
+        seconds = foretelling([(of, self.seconds[name]) for name, of in self.seen.items()], self.usual)
+        return lambda program: seconds(program) / eager
 
 
 def lowest_within(count: int, ratio: Callable[[int], float], limits: Sequence[float]) -> Iterator[int]:
