@@ -60,10 +60,7 @@ class Replay:
         return Value(self.same.get(value.node, value.node), value.index)
 
     def _strict_key(self, node: Node) -> str:
-        new = {value: self.one(value) for value in node.inputs}
-        inside = "".join(f" {body.digest}" for body in node.bodies)
-        args, kwargs = substitute(node.args, new), substitute(node.kwargs, new)
-        return f"{node.op.name} {args!r} {kwargs!r} {node.stream}{inside}"
+        return _key_of(node, {value: self.one(value) for value in node.inputs})
 
     @contextmanager
     def again(self, tape: "Tape", drawn: int | None) -> Iterator[None]:
@@ -98,7 +95,7 @@ class Replay:
             found = self._same.get(self._strict_key(node), -1)
         else:
             self._index(nodes)
-            found = self._seen.get(self._key_of(node), -1) if op.pure or op.random else -1
+            found = self._seen.get(_key_of(node, self._first), -1) if op.pure or op.random else -1
         if found < 0 and op.random and self._keep:
             raise CaptureError(
                 stage="capture",
@@ -114,24 +111,35 @@ class Replay:
         if not self.depth or self.is_strict:
             return -1
         self._index(nodes)
-        return self._seen.get(self._key(Op(_BATCH_NORM), _without_statistics(args), (), None), -1)
+        return self._seen.get(_key(Op(_BATCH_NORM), _without_statistics(args), (), None, self._first), -1)
 
     def _index(self, nodes: list[Node]) -> None:
         for node in nodes[self._indexed :]:
             if node.op.name == _BATCH_NORM and node.args[5]:
-                self._seen.setdefault(self._key(node.op, _without_statistics(node.args), (), None), node.id)
-            first = self._seen.setdefault(self._key_of(node), node.id)
+                self._seen.setdefault(
+                    _key(node.op, _without_statistics(node.args), (), None, self._first), node.id
+                )
+            first = self._seen.setdefault(_key_of(node, self._first), node.id)
             if first != node.id and (node.op.pure or node.op.random):
                 self._first.update((value, Value(first, value.index)) for value in node.outputs)
         self._indexed = len(nodes)
 
-    def _key_of(self, node: Node) -> str:
-        inside = "".join(f" {body.digest}" for body in node.bodies)
-        return self._key(node.op, node.args, node.kwargs, node.stream) + inside
 
-    def _key(self, op: Op, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...], stream: object) -> str:
-        """Return a text that tells -0.0 from 0.0 and 1 from True."""
-        return f"{op.name} {substitute(args, self._first)!r} {substitute(kwargs, self._first)!r} {stream}"
+def _key_of(node: Node, new: Mapping[Value, Value]) -> str:
+    """Return what nodes of the same operator and operands have in common, with other values for some."""
+    inside = "".join(f" {body.digest}" for body in node.bodies)
+    return _key(node.op, node.args, node.kwargs, node.stream, new) + inside
+
+
+def _key(
+    op: Op,
+    args: tuple[Arg, ...],
+    kwargs: tuple[tuple[str, Arg], ...],
+    stream: object,
+    new: Mapping[Value, Value],
+) -> str:
+    """Return a text that tells -0.0 from 0.0 and 1 from True."""
+    return f"{op.name} {substitute(args, new)!r} {substitute(kwargs, new)!r} {stream}"
 
 
 def _without_statistics(args: tuple[Arg, ...]) -> tuple[Arg, ...]:
