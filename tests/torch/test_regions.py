@@ -22,7 +22,7 @@ from peakfold.ir.plan import Compute, Plan, Region, Run
 from peakfold.ir.regions import candidates
 from peakfold.ir.text import parse_plan, print_plan
 from peakfold.pipeline import prove
-from peakfold.pipeline.exact import in_float64
+from peakfold.pipeline.exact import Precise
 from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.task import Task
 from peakfold.plan.check import check_graph, require_legal
@@ -60,7 +60,7 @@ def agree(task: Task, plan_of) -> float:
     program = split_program(task, plan_of)
     for nest in program.nest.nests():
         assert not check_graph(nest.graph)
-    double = in_float64(task, program, prove.STEPS)
+    double = Precise(task, prove.STEPS).of(program)
     assert double is not None
     found = prove.watch(double.task, double.program, "float64")
     equality = prove.judge(double.original, found, precision="float64")

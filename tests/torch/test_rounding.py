@@ -60,7 +60,7 @@ def wrong(of, to):
 def test_a_right_program_is_equal_where_rounding_alone_decides_an_update():
     task = task_of()
     program = split_program(task, lambda graph: batch_plan(graph, 2))
-    double = exact.in_float64(task, program, prove.STEPS)
+    double = exact.Precise(task, prove.STEPS).of(program)
     judged = prove._exactly(double, "full")
     assert not judged.ok
     assert judged.worst.startswith("k.bias")

@@ -12,7 +12,7 @@ from peakfold.cost.costs import Costs
 from peakfold.cost.roofline import estimate
 from peakfold.errors import PlanError
 from peakfold.ir.plan import Plan, Region
-from peakfold.pipeline.exact import in_float64
+from peakfold.pipeline.exact import Precise
 from peakfold.pipeline.program import emit_plan
 from peakfold.pipeline.task import Task
 from peakfold.pipeline.transfer import transfer
@@ -83,7 +83,7 @@ def test_a_part_has_few_rows_where_the_whole_has_many():
     region = replace(region, plan=Plan(body.part.digest, regions=(inner,)))
     plan = Plan(graph.digest, regions=(region,))
     assert transfer(plan, graph, graph) == plan
-    double = in_float64(task, emit_plan(task.capture(), plan, Costs({}, {})), 2)
+    double = Precise(task, 2).of(emit_plan(task.capture(), plan, Costs({}, {})))
     assert double is not None
     assert double.program.plan.regions[0].plan.regions
 
@@ -102,7 +102,7 @@ def test_an_anchor_may_be_a_cast_that_a_program_in_float64_lacks():
     assert len(anchors) == 4
     for anchor in anchors:
         plan = Plan(captured.graph.digest, regions=(replace(region, anchor=anchor),))
-        double = in_float64(task, emit_plan(captured, plan, Costs({}, {})), 2)
+        double = Precise(task, 2).of(emit_plan(captured, plan, Costs({}, {})))
         assert double is not None
         assert double.task.widened
         assert double.program.plan.regions[0].anchor is not None

@@ -83,7 +83,7 @@ def test_a_plan_that_sums_in_another_order_is_equal_whatever_the_model_casts_to(
     assert not plain.task.widened
     assert exact.casts_down(plain.program.captured.graph)
     assert not exact.casts_down(wide.program.captured.graph)
-    found = prove._exactly(exact.in_float64(task, program, prove.STEPS), "full")
+    found = prove._exactly(exact.Precise(task, prove.STEPS).of(program), "full")
     assert found.ok
     assert found.max_error < 1e-13
 
@@ -93,7 +93,7 @@ def test_the_models_own_casts_round_what_is_compared_without_that():
     program = split_program(task, lambda graph: batch_plan(graph, 2))
     _, plain = exact.Precise(task, prove.STEPS).ways(program)
     original = prove.watch(plain.task, None, "float64")
-    wide = exact.in_float64(task, program, prove.STEPS).original
+    wide = exact.Precise(task, prove.STEPS).of(program).original
     assert prove.judge(original, wide, precision="float64").max_error > BOUND
 
 

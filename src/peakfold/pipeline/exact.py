@@ -119,17 +119,6 @@ class Precise:
         return self._eager[task.widened]
 
 
-def in_float64(task: Task, program: Program, steps: int) -> Exact | None:
-    """Return a task and its program in float64; None where the model cannot be run in it.
-
-    Args:
-        task: what is optimized.
-        program: captured from it.
-        steps: how many steps eager is run.
-    """
-    return Precise(task, steps).of(program)
-
-
 def casts_down(graph: Graph) -> bool:
     """Whether a program in float64 turns a tensor into a narrower floating type.
 

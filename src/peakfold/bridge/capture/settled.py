@@ -1,10 +1,8 @@
 """Python values that each forward pass changes: a captured program would leave them, so it is refused."""
 
-import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 
@@ -12,7 +10,7 @@ from peakfold.bridge.capture.bytecode import reads
 from peakfold.bridge.capture.entries import is_scalar
 from peakfold.bridge.capture.kept import kept_error
 from peakfold.bridge.capture.python_state import Change, PythonState, is_same
-from peakfold.bridge.capture.repeated import Remade
+from peakfold.bridge.capture.repeated import Remade, Repeated
 from peakfold.bridge.capture.watch import Watch, line_that_names
 from peakfold.errors import CaptureError
 
@@ -49,29 +47,6 @@ def _undo(before: PythonState) -> None:
         change.undo()
 
 
-class Program(Protocol):
-    """What ran, and can be run again; nothing of that is recorded."""
-
-    @property
-    def ran(self) -> Collection[types.CodeType]:
-        """The model's code that ran."""
-
-    def again(self) -> object:
-        """Run the forward pass once more."""
-
-    def is_repeated(self) -> bool:
-        """Run all of it from the state before, and say whether that computes the same as the first time."""
-
-    def remade(self) -> Sequence[Remade]:
-        """Return the buffers that were not there before it ran, or in another form."""
-
-    def is_unknown(self, tensor: torch.Tensor) -> bool:
-        """Whether a fake tensor stands for numbers that are not known, and is none of the model's."""
-
-    def is_lasting(self, tensor: torch.Tensor) -> bool:
-        """Whether a fake tensor stands for what each step would make again with the same numbers."""
-
-
 @dataclass(frozen=True, eq=False)
 class Settling:
     """Tells what a program sets once from what it changes each time.
@@ -82,7 +57,7 @@ class Settling:
 
     before: PythonState = field(default_factory=PythonState)
 
-    def check(self, program: Program, ignored: Collection[int] = ()) -> frozenset[int]:
+    def check(self, program: Repeated, ignored: Collection[int] = ()) -> frozenset[int]:
         """Refuse values that a second run changes again, and those of which it depends what is computed.
 
         What the first run alone makes, a cache, may come to be there: the program makes it in each step,
@@ -115,7 +90,7 @@ class Settling:
         return frozenset(id(tensor) for change in kept for tensor in change.tensors())
 
 
-def _check_once(changed: list[Change], kept: list[Change], program: Program, same: bool) -> None:
+def _check_once(changed: list[Change], kept: list[Change], program: Repeated, same: bool) -> None:
     """Refuse what the first run alone changed, unless it is a cache."""
     marks = (one for one in changed if not one.is_filled and not (same and _is_read(one, program)))
     once = next(marks, None) or (None if same else next(iter((*kept, *changed)), None))
@@ -126,7 +101,7 @@ def _check_once(changed: list[Change], kept: list[Change], program: Program, sam
             raise kept_error(change.words, line_that_names(change.name, program.ran))
 
 
-def _check_buffers(remade: Iterable[Remade], program: Program, same: bool) -> None:
+def _check_buffers(remade: Iterable[Remade], program: Repeated, same: bool) -> None:
     """Refuse buffers that come to be there, unless they are caches that torch does not save."""
     for one in remade:
         if same and not one.is_saved and program.is_lasting(one.tensor):
@@ -141,7 +116,7 @@ def _check_buffers(remade: Iterable[Remade], program: Program, same: bool) -> No
         )
 
 
-def _unknown(changes: Iterable[Change], program: Program, ignored: Collection[int]) -> list[Change]:
+def _unknown(changes: Iterable[Change], program: Repeated, ignored: Collection[int]) -> list[Change]:
     return [
         change
         for change in changes
@@ -149,13 +124,13 @@ def _unknown(changes: Iterable[Change], program: Program, ignored: Collection[in
     ]
 
 
-def _is_read(change: Change, program: Program) -> bool:
+def _is_read(change: Change, program: Repeated) -> bool:
     """Whether one number or text was set that the model's code reads too; others are for who runs it."""
     values = (kept.value for kept in (change.old, change.new) if kept is not None)
     return all(map(is_scalar, values)) and reads(change.name, program.ran)
 
 
-def _line(change: Change, program: Program, *, by_tensors: bool = False) -> str:
+def _line(change: Change, program: Repeated, *, by_tensors: bool = False) -> str:
     """Return the line that changes a value which each run changes."""
     space, name = change.space, change.name
     before = space.kept(name)
