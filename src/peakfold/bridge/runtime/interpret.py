@@ -1,6 +1,5 @@
 """Runs a Graph node by node: slow and plain, the meaning that every other way of running has."""
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from peakfold.bridge.capture.host import OPERATORS
 from peakfold.bridge.runtime.alone import mode_for
 from peakfold.graph.dataflow.form import dataflow
 from peakfold.graph.dataflow.run import run
@@ -15,19 +15,6 @@ from peakfold.ir.control import COND, operands
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType
 from peakfold.plan.fission.derived import Body, Initial
-
-HOST: Mapping[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "pow": operator.pow,
-    "neg": operator.neg,
-    "abs": operator.abs,
-    "max": max,
-    "min": min,
-}
-"""What ``host.<name>`` computes, on Python numbers."""
 
 
 @cache
@@ -42,7 +29,7 @@ def operator_of(name: str) -> Callable[..., Any]:
     """
     namespace, packet, *overload = name.split(".")
     if namespace == "host":
-        return HOST[packet]
+        return OPERATORS[packet]
     found = getattr(getattr(torch.ops, namespace), packet)
     return getattr(found, overload[0])  # type: ignore[no-any-return]
 
