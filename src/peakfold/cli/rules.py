@@ -263,13 +263,17 @@ def _why(reason: OSError | UnicodeDecodeError) -> str:
     return reason.strerror or type(reason).__name__
 
 
+_NAMED = 12
+
+
 def _require_sound(found: "Checked") -> None:
     wrong: list[Finding] = [finding for finding in found.findings if finding.verdict.kind == "wrong"]
     if wrong:
         raise NotEqualError(
             stage="rules",
             what=f"{len(wrong)} of {len(found.findings)} rules are wrong",
-            where=", ".join(finding.rule.name for finding in wrong[:12]),
+            where=", ".join(finding.rule.name for finding in wrong[:_NAMED])
+            + (f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""),
             expected="sides that are equal wherever both are legal",
             got=str(wrong[0].verdict.counterexample),
             hint="use them under the conditions that are offered, or not at all",

@@ -58,6 +58,99 @@ def test_a_malformed_file_has_its_line_and_column(tmp_path: Path, capsys: pytest
     assert "line 1 column 14" in said
 
 
+@pytest.mark.parametrize(
+    ("rule", "condition"),
+    [
+        ("sum[axis=0](a) => sum[axis=1](a)", "one(a, 0), one(a, 1)"),
+        ("exp(a) => exp(sum[axis=0](a))", "one(a, 0)"),
+        ("mul(sum[axis=0](a), b) => sum[axis=0](mul(a, b))", "same_shape(a, b), one(a, 0)"),
+        ("div(mul(a, b), b) => a", "same_shape(a, b)"),
+        ("concat[axis=0](a, b) => concat[axis=1](a, b)", None),
+    ],
+)
+def test_legal_sides_of_different_shapes_are_wrong(
+    rule: str, condition: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "some.rules"
+    file.write_text(f"peakfold rules 1\nr: {rule}\n")
+    assert guarded(app, ["rules", "check", str(file)]) == 5
+    said = capsys.readouterr().out
+    assert "r is wrong" in said
+    assert "the sides have shapes" in said
+    assert "sound 0, unsound 1" in said
+    offered = [line.removeprefix("  holds when ") for line in said.splitlines() if "holds when" in line]
+    assert offered == ([] if condition is None else [condition])
+    if condition is not None:
+        file.write_text(f"peakfold rules 1\nr: {rule} when {condition}\n")
+        assert guarded(app, ["rules", "check", str(file)]) == 0
+
+
+def test_a_certificate_that_derives_nothing_is_said_beside_what_proves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "some.rules"
+    file.write_text("peakfold rules 1\nr: neg(neg(neg(a))) => neg(a) proof axioms from nowhere\n")
+    assert guarded(app, ["rules", "check", str(file)]) == 0
+    assert "r claims a proof by axioms from nowhere; it has one by index" in capsys.readouterr().out
+
+
+def test_what_is_proved_is_not_undecided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "some.rules"
+    file.write_text("peakfold rules 1\nr: log(mul(exp(a), exp(b))) => add(a, b)\n")
+    assert guarded(app, ["rules", "check", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "rules 1, basis 1, sound 1, unsound 0, undecided 0, unlabelled 0"
+    ]
+
+
+def test_of_many_wrong_rules_it_is_said_that_there_are_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "some.rules"
+    file.write_text("peakfold rules 1\n" + "".join(f"r{n}: neg(a) => a\n" for n in range(14)))
+    assert guarded(app, ["rules", "check", str(file)]) == 5
+    assert "r11 and 2 more\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        ("foo(a => a", "')' is missing"),
+        ("ewadd(a, b)", "a rule has two sides for each output"),
+        ("ewadd(a, b) => a => b", "a rule has two sides for each output"),
+        ("foo(a) => a", "there is no operator foo"),
+        ("ewadd(a, b, c) => a", "add has 3 operands"),
+        ("split[ax=0](a).0 => a", "a split of what was not joined"),
+        ("relu(x) => relu(relu(x))", "two rules have one number"),
+    ],
+)
+def test_a_malformed_rule_of_tasos_has_its_line_and_column(
+    rule: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "some.json"
+    good = '{"id": 0, "rule": "relu(relu(x)) => relu(x)"}'
+    bad = json.dumps({"id": 0 if "number" in what else 1, "rule": rule})
+    file.write_text(f'{{"rules": [\n{good},\n{bad}\n]}}')
+    assert guarded(app, ["rules", "check", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"rules: {what}\n  at: {file}, line 3, column 19: taso_" in said
+    assert "next: docs/rules.md" in said
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"rules": 1}', '{"rules": [7]}', '{"rules": [{"id": 1, "rule": 2}]}']
+)
+def test_what_is_no_file_of_tasos_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "some.json"
+    file.write_text(text)
+    assert guarded(app, ["rules", "check", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "this is no file of TASO's rules" in said
+    assert "next: docs/rules.md" in said
+
+
 def test_undecided_rules_are_counted_with_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

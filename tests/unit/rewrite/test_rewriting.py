@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from tests.strategies import runnable_graphs
 
 from peakfold.cost.roofline import CPU, seconds_of
+from peakfold.graph.rewrite import grow
 from peakfold.graph.rewrite.account import Account
 from peakfold.graph.rewrite.candidate import Candidate, candidate
 from peakfold.graph.rewrite.change import CYCLE, Change, Refusal, apply
@@ -13,6 +14,7 @@ from peakfold.graph.rewrite.liveness import peak
 from peakfold.graph.rewrite.match import Matcher
 from peakfold.graph.rewrite.passes.common import CommonSubexpressions
 from peakfold.graph.rewrite.rules import hand_rules, keeps_bits
+from peakfold.graph.rewrite.saturate import saturated
 from peakfold.graph.rewrite.simplify import simplify
 from peakfold.graph.rule import parse_rule, parse_rules, print_rules
 from peakfold.graph.wl import hashed, hashed_after
@@ -112,6 +114,14 @@ def test_rules_that_do_not_end_are_stopped_and_named():
     found = search(graph, grow, lambda g: {}, limits=Limits(states=5), terms=Terms(may_raise_peak=True))
     assert found.stop == "limit of 5 states; grow fired most"
     assert found.graph is graph
+
+
+@pytest.mark.parametrize(("room", "limit"), [(400, "4 rounds"), (7, "10 nodes")])
+def test_saturation_by_rules_that_do_not_end_is_stopped_and_they_are_named(room, limit, monkeypatch):
+    monkeypatch.setattr(grow, "ROOM", room)
+    rules = [parse_rule("grow: exp(a) => neg(exp(neg(a)))"), parse_rule("once: exp(a) => relu(exp(a))")]
+    found = saturated(program((EXP, 0)), rules, lambda g: {})
+    assert found.stop == f"limit of {limit}; grow made most"
 
 
 def test_the_account_adds_up_to_the_wall_time():

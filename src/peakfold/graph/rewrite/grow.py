@@ -1,6 +1,7 @@
 """Applies rules everywhere to classes of equal Values, within limits and with an account."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -55,11 +56,17 @@ class Growing:
                 classes.rebuild()
                 fresh = classes.words_since(size)
             if self._is_full:
-                return f"limit of {most} nodes" if classes.size >= most else "limit of seconds"
+                return self._limit(f"{most} nodes" if classes.size >= most else "seconds")
             if not any(new):
                 return "saturated"
             able = [rule for rule in able if not fresh.isdisjoint(words_of(rule))]
-        return f"limit of {ROUNDS} rounds"
+        return self._limit(f"{ROUNDS} rounds")
+
+    def _limit(self, of: str) -> str:
+        """Return the limit that is reached, with the rule that made the most nodes."""
+        made = Counter(self.classes.rule_of.values())
+        most = f"; {max(made, key=made.__getitem__)} made most" if made else ""
+        return f"limit of {of}{most}"
 
     @property
     def _most(self) -> int:

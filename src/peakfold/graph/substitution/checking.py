@@ -10,7 +10,7 @@ from peakfold.graph.substitution.derivation import PROVED, is_derived
 from peakfold.graph.substitution.proving import prove
 from peakfold.graph.substitution.reading import check_terms
 from peakfold.graph.substitution.rewriting import order
-from peakfold.graph.substitution.testing import Repair, Verdict, examine, exclusions, repair
+from peakfold.graph.substitution.testing import Repair, Verdict, apart, examine, exclusions, repair
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Finding:
     @property
     def lines(self) -> tuple[str, ...]:
         """What is worth a word: nothing of a rule that holds and earns the proof that it claims."""
-        if self.verdict.kind == "holds" and self.lacks_proof:
+        if self.holds and self._earns_another:
             claimed, earned = (_WORDS[level] for level in (self.rule.level, self.level))
             sources = f" from {', '.join(self.rule.sources)}" if self.rule.sources else ""
             return (f"{self.rule.name} claims a proof by {claimed}{sources}; it has one by {earned}",)
-        if self.verdict.kind == "holds":
+        if self.holds:
             return ()
         words = {"wrong": "is wrong", "partial": "needs a condition", "undecided": "is undecided"}
         found = [f"{self.rule.name} {words.get(self.verdict.kind, 'has no legal shapes')}: {self.rule}"]
@@ -53,6 +53,15 @@ class Finding:
     def lacks_proof(self) -> bool:
         """Whether the rule claims to be proved and is not."""
         return self.rule.level in PROVED and self.level not in PROVED
+
+    @property
+    def holds(self) -> bool:
+        """Whether the rule holds as it stands: by the exact test, or by a proof where no test decides."""
+        return self.verdict.kind == "holds" or (self.verdict.kind == "undecided" and self.level in PROVED)
+
+    @property
+    def _earns_another(self) -> bool:
+        return self.lacks_proof or (self.rule.level == AXIOMS and self.level != AXIOMS)
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,7 @@ class Checked:
             "rules": len(self.findings),
             "basis": len(self.basis),
             "basis_modulo_axis": modulo_axis(self.basis),
-            "sound": kinds["holds"] + kinds["partial"],
+            "sound": sum(finding.holds for finding in self.findings) + kinds["partial"],
             "unsound": kinds["wrong"],
             "unlabelled": levels[UNLABELLED] - kinds["wrong"],
             "undecided": levels[UNDECIDED],
@@ -107,7 +116,7 @@ def check(rules: tuple[Rule, ...], seed: int = 0, known: tuple[Rule, ...] = ()) 
         finding = found(rule, seed, axioms)
         axioms[rule.name] = replace(rule, level=finding.level)
         findings.append(finding)
-    sound = (f.rule for f in findings if f.verdict.kind in {"holds", "partial"} and f.level != AXIOMS)
+    sound = (f.rule for f in findings if (f.holds or f.verdict.kind == "partial") and f.level != AXIOMS)
     return Checked(tuple(findings), _basis(tuple(sound)))
 
 
@@ -126,6 +135,9 @@ def found(rule: Rule, seed: int = 0, axioms: Mapping[str, Rule] | None = None) -
         ('wrong', 0, None)
     """
     verdict = examine(rule, seed)
+    unlike = apart(rule, seed) if verdict.kind == "partial" else None
+    if unlike is not None:
+        verdict = replace(verdict, kind="wrong", counterexample=unlike)
     repaired = repair(rule, seed) if verdict.kind in {"wrong", "partial"} else None
     return Finding(rule, verdict, _level(rule, verdict, axioms or {}), repaired)
 

@@ -280,13 +280,21 @@ def value_conditions(rule: Rule) -> list[Condition]:
     return [*found, UNSTRETCHED]
 
 
-def shape_conditions(rule: Rule, rank: int) -> list[Condition]:
+def shape_conditions(rule: Rule, rank: int, of_one_shape: bool = False) -> list[Condition]:
     """Return equalities of sizes that hold where both sides are legal and nothing is stretched.
+
+    With ``of_one_shape`` also those that make the sides of one shape.
 
     Raises:
         IllegalShape: the sides are never legal together.
     """
     typing = typed(rule, rule.lhs + rule.rhs, rank, lambda options: options[0])
+    for pair in zip(rule.lhs, rule.rhs, strict=True) if of_one_shape else ():
+        left, right = map(typing.shape, pair)
+        if len(left) != len(right):
+            raise IllegalShape("ranks")
+        for a, b in zip(left, right, strict=True):
+            typing.solver.equate(a, b)
     shapes = {name: typing.found(shape) for name, shape in typing.inputs.items()}
     found = [Condition("same_shape", (a, b)) for a, b in combinations(shapes, 2) if shapes[a] == shapes[b]]
     places = [(name, axis, dim) for name, shape in shapes.items() for axis, dim in enumerate(shape)]

@@ -51,6 +51,7 @@ class Counterexample:
         right: its value on the right.
         values: the inputs, by variable, on the real line.
         legal: whether both sides are legal there and of one shape.
+        apart: whether both are legal there and of different shapes.
     """
 
     sample: Sample
@@ -60,6 +61,7 @@ class Counterexample:
     right: str = ""
     values: str = ""
     legal: bool = True
+    apart: bool = False
 
     def __str__(self) -> str:
         if not self.left:
@@ -114,6 +116,18 @@ def examine(rule: Rule, seed: int = 0, count: int = SHAPES) -> Verdict:
     return left if left.kind in {"wrong", "partial"} else both
 
 
+def apart(rule: Rule, seed: int = 0, count: int = SHAPES) -> Counterexample | None:
+    """Return shapes for which both sides are legal and are of different shapes, None where none are found.
+
+    Example:
+        >>> from peakfold.graph.rule import parse_rule
+        >>> print(apart(parse_rule("r: sum[axis=0](a) => sum[axis=1](a)")))
+        a=[2,3]: the sides have shapes [1, 3] and [2, 1]
+    """
+    found = _tested(rule, seed, count, rule.lhs + rule.rhs).counterexample
+    return found if found is not None and found.apart else None
+
+
 def excluded(rule: Rule, seed: int = 0, count: int = SHAPES) -> Counterexample | None:
     """Return the first shapes for which the left side is legal and the right is not, or not equal."""
     terms = (rule.lhs, rule.lhs + rule.rhs) if matched(rule) == rule.lhs else (rule.lhs + rule.rhs,)
@@ -137,7 +151,7 @@ def _tested(rule: Rule, seed: int, count: int, terms: tuple[Term, ...], to_first
             if isinstance(found, Counterexample) and found.legal:
                 return Verdict("wrong", len(seen) + 1, 0, found)
             if isinstance(found, Counterexample):
-                partial = partial or found
+                partial = found if partial is None or found.apart > partial.apart else partial
                 if to_first:
                     return Verdict("partial", len(seen), 0, partial)
                 continue
@@ -179,7 +193,7 @@ def _compare(rule: Rule, sampler: Sampler, sample: Sample, math: Arithmetic) -> 
         return Counterexample(sample, "the right side reads outside of a tensor", legal=False)
     except IllegalShape as reason:
         return Counterexample(sample, f"the right side is not legal: {reason}", legal=False)
-    return _judge(rule, sample, lefts, rights, inputs)
+    return _judge(rule, sampler, sample, lefts, rights, inputs)
 
 
 def _require_legal(rule: Rule, sample: Sample) -> None:
@@ -189,12 +203,17 @@ def _require_legal(rule: Rule, sample: Sample) -> None:
 
 
 def _judge(
-    rule: Rule, sample: Sample, lefts: list[Number], rights: list[Number], inputs: dict[str, Number]
+    rule: Rule,
+    sampler: Sampler,
+    sample: Sample,
+    lefts: list[Number],
+    rights: list[Number],
+    inputs: dict[str, Number],
 ) -> Counterexample | bool | None:
     for left, right in zip(lefts, rights, strict=True):
         if left.shape != right.shape:
             why = f"the sides have shapes {list(left.shape)} and {list(right.shape)}"
-            return Counterexample(sample, why, legal=False)
+            return Counterexample(sample, why, legal=False, apart=sampler.both_sides)
         differs = left.v != right.v
         if not differs.any():
             continue
@@ -224,8 +243,9 @@ class Repair:
 def repair(rule: Rule, seed: int = 0) -> Repair | None:
     """Find conditions under which a rule holds.
 
-    Conditions on values are added one by one, those on shapes all at once from symbolic shapes; then each is
-    dropped that the rule holds without. For each that stays there is a counterexample without it.
+    Conditions on values are added one by one, those on shapes all at once from symbolic shapes: of sides that
+    are legal, and where that is not enough, of sides of one shape. Then each is dropped that the rule holds
+    without. For each that stays there is a counterexample without it.
 
     Returns:
         None if no such conditions make it right.
@@ -236,7 +256,7 @@ def repair(rule: Rule, seed: int = 0) -> Repair | None:
         >>> print(repair(wrong).rule)
         r: relu(scale[by=s](a)) => scale[by=s](relu(a)) when positive(s)
     """
-    found = conditioned(rule, seed)
+    found = conditioned(rule, seed) or conditioned(rule, seed, of_one_shape=True)
     if found is None:
         return None
     added = found.conditions[len(rule.conditions) :]
@@ -244,13 +264,19 @@ def repair(rule: Rule, seed: int = 0) -> Repair | None:
     return Repair(found, examine(found, seed), excluded)
 
 
-def conditioned(rule: Rule, seed: int = 0) -> Rule | None:
-    """Return a rule with the conditions that it needs, None if none make it right."""
-    found = _strengthened(rule, seed)
+def conditioned(rule: Rule, seed: int = 0, of_one_shape: bool = False) -> Rule | None:
+    """Return a rule with the conditions that it needs, None if none make it right.
+
+    Args:
+        rule: that is wrong, or is right for some shapes only.
+        seed: of shapes and values.
+        of_one_shape: whether those are offered too that make the sides of one shape.
+    """
+    found = _strengthened(rule, seed, of_one_shape)
     return None if found is None else _weakened(found, rule.conditions, seed)
 
 
-def _strengthened(rule: Rule, seed: int) -> Rule | None:
+def _strengthened(rule: Rule, seed: int, of_one_shape: bool) -> Rule | None:
     verdict = examine(rule, seed)
     if verdict.kind == "wrong":
         found = _with_values(rule, seed)
@@ -261,7 +287,7 @@ def _strengthened(rule: Rule, seed: int) -> Rule | None:
         return rule if verdict.kind != "vacuous" else None
     for rank in ranks(rule):
         try:
-            candidates = shape_conditions(rule, rank)
+            candidates = shape_conditions(rule, rank, of_one_shape)
         except IllegalShape:
             continue
         if OPERATORS_OF_A_RANK & operators_of(rule.lhs + rule.rhs):
