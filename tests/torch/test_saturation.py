@@ -133,6 +133,35 @@ def results_of(graph):
     return results(graph, interpret(graph, tensors, scalars))
 
 
+SCALARS = (
+    lambda x: torch.softmax(x, -1),
+    lambda x: torch.log_softmax(x, 0),
+    lambda x: x.sum(0),
+    lambda x: x.sum(-1, keepdim=True),
+    lambda x: x.mean(0),
+    lambda x: x.amax(0, keepdim=True),
+    lambda x: x.max(0).values,
+    lambda x: x.transpose(0, -1),
+    lambda x: x.permute(()),
+    lambda x: x.gather(0, torch.zeros_like(x, dtype=torch.long)),
+    lambda x: x.index_select(0, torch.zeros_like(x, dtype=torch.long)),
+    lambda x: x.cumsum(0),
+    lambda x: x.flip(0),
+    lambda x: x.squeeze(0),
+    lambda x: x.sort(0).values,
+    lambda x: x.logsumexp(0),
+)
+"""Operators that take an axis of a number, which has none."""
+
+
+def test_numbers_are_read_without_axes():
+    both = Piece(lambda x: sum(f(x.mean()).exp() for f in SCALARS))
+    graph = simplify(Task(both, None, None, (torch.rand(2, 3),)).capture().graph).graph
+    found = saturated(graph, hand_rules(), by_flops, limits=SHORT, retype=retyped, further=book_rules())
+    check_graph(found.graph)
+    assert_equal(graph, found.graph)
+
+
 def product(*shapes):
     batch = tuple(torch.rand(shape) for shape in shapes)
     return simplify(Task(Piece(lambda a, b, c: a @ b @ c), None, None, batch).capture().graph).graph

@@ -140,7 +140,7 @@ def _make_pad(maker: Maker, args: Sequence[Value], attrs: Attrs) -> Value:
 def _max(graph: Graph, node: Node) -> Reading | None:
     kinds = kinds_of(graph, node, 1)
     dims = _numbers(node.args[1]) if len(node.args) > 2 and node.args[2] else ()
-    if kinds is None or len(dims) != 1:
+    if kinds is None or len(dims) != 1 or not kinds[0].shape:
         return None
     return Reading("max", values_of(node, 1), {"axis": dims[0] % len(kinds[0].shape)})
 
@@ -154,7 +154,8 @@ def _gather(graph: Graph, node: Node) -> Reading | None:
     assert isinstance(value, Value)
     assert isinstance(dim, int)
     assert isinstance(index, Value)
-    return Reading("gather", (value, index), {"axis": dim % len(graph.tensor_type(value).shape)})
+    rank = len(graph.tensor_type(value).shape)
+    return Reading("gather", (value, index), {"axis": dim % rank}) if rank else None
 
 
 def _make_gather(maker: Maker, args: Sequence[Value], attrs: Attrs) -> Value:

@@ -108,7 +108,7 @@ def _scale(factor: Callable[[float], float]) -> Reader:
 
 def _transpose(graph: Graph, node: Node) -> Reading | None:
     kinds = kinds_of(graph, node, 1)
-    if kinds is None:
+    if kinds is None or not kinds[0].shape:
         return None
     rank = len(kinds[0].shape)
     if node.op.name == "aten.transpose.int":
@@ -128,7 +128,13 @@ def _reduction(kept: str, dropped: str) -> Reader:
     def read(graph: Graph, node: Node) -> Reading | None:
         kinds = kinds_of(graph, node, 1)
         dims = node.args[1] if len(node.args) > 1 else None
-        if kinds is None or node.kwargs or not isinstance(dims, tuple) or len(dims) != 1:
+        if (
+            kinds is None
+            or node.kwargs
+            or not isinstance(dims, tuple)
+            or len(dims) != 1
+            or not kinds[0].shape
+        ):
             return None
         (dim,) = dims
         assert isinstance(dim, int)
@@ -140,7 +146,7 @@ def _reduction(kept: str, dropped: str) -> Reader:
 
 def _softmax(graph: Graph, node: Node) -> Reading | None:
     kinds = kinds_of(graph, node, 1)
-    if kinds is None or node.args[2] or not isinstance(node.args[1], int):
+    if kinds is None or node.args[2] or not isinstance(node.args[1], int) or not kinds[0].shape:
         return None
     return Reading("softmax", values_of(node, 1), {"axis": node.args[1] % len(kinds[0].shape)})
 
