@@ -183,9 +183,19 @@ class Extractor:
     def _all(self, members: "Members") -> Iterator[Extraction]:
         """Yield extractions: by seconds alone and with bytes, what is shared paid in part or not at all."""
         seen: set[frozenset[int]] = set()
+        users = self.classes.graph.users
+        readers = {value: count for value in members if (count := len(users.get(value, ()))) > 1}
+        parts: list[Mapping[Value, float]] = [{value: 1 / count for value, count in readers.items()}]
+        if readers:
+            parts.append(dict.fromkeys(readers, 0.0))
+        own = {node.id: self.prices.of(node) for node in self.classes.whole.nodes}
+        choices: list[Mapping[Value, _Member]] = []
         for per_byte in BYTES:
-            for shared in (False, True):
-                chosen = _chosen(self.classes, members, self.prices, per_byte, shared)
+            for shares in parts:
+                chosen = _chosen(self.classes, members, own, per_byte, shares)
+                if chosen in choices:
+                    continue
+                choices.append(chosen)
                 found = _graph_of(self.classes, chosen)
                 if found is not None and (key := frozenset(found.graph.node)) not in seen:
                     seen.add(key)
@@ -203,18 +213,23 @@ class _Member:
 
 
 def _chosen(
-    classes: Classes, members: Members, prices: Prices, per_byte: float, shared: bool
+    classes: Classes,
+    members: Members,
+    own: Mapping[int, float],
+    per_byte: float,
+    parts: Mapping[Value, float],
 ) -> Mapping[Value, _Member]:
     """Return the member of each class of the least cost with all that it reads: a least fixed point.
 
-    What several nodes of the given graph read is paid for by each in part; with ``shared`` by none of them.
+    Args:
+        classes: of equal Values.
+        members: of each class.
+        own: seconds of each node.
+        per_byte: seconds that a byte of what is made counts.
+        parts: what of a Value's cost each reader pays, where that is not all.
     """
-    users = classes.graph.users
     cost: dict[Value, float] = {classes.find(Value(one.id)): 0.0 for one in classes.graph.inputs}
     chosen: dict[Value, _Member] = {}
-    counts = {value: len(users.get(value, ())) for value in members}
-    parts = {value: (0.0 if shared else 1 / n) if n > 1 else 1.0 for value, n in counts.items()}
-    own = {node.id: prices.of(node) for node in classes.whole.nodes}
     changed = True
     while changed:
         changed = False
