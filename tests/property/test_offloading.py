@@ -1,5 +1,6 @@
 """Offloads that the planner chooses: legal, within the budget, hidden where they must be."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ from tests.strategies import orders, plans, runnable_graphs
 
 from peakfold.cost.costs import Costs, Link
 from peakfold.errors import InfeasibleError
-from peakfold.ir.plan import Offload, Plan
+from peakfold.ir.plan import Arrive, Offload, Plan, Prefetch
 from peakfold.plan.check import check_plan, check_schedule
 from peakfold.plan.memory.host import host_layout
 from peakfold.plan.schedule import offload_search, offloading
@@ -143,3 +144,45 @@ def test_a_time_that_nothing_keeps_is_refused_with_offloads_too(graph, share):
     costs = Costs(dict.fromkeys(steps, 1.0), {}, link=Link(64.0, 0.0, 1e3))
     with pytest.raises(InfeasibleError):
         offload_search.optimize(graph, costs, latency=share * len(steps), iterations=20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_copies_are_given_what_time_the_target_has_bytes_for(data):
+    """Against the plan with the same offloads that gives each copy just its time."""
+    graph = data.draw(runnable_graphs())
+    costs = costs_of(data, graph)
+    tables = tabulate(graph, costs)
+    offloader = Offloader(tables, data.draw(plans(graph)), costs.link)
+    picks = [
+        _Chosen(i, len(offloader.during), 0) for i in range(len(offloader.stays)) if data.draw(st.booleans())
+    ]
+    target = data.draw(st.integers(tables.resident * 3 // 4, offloader.timeline.peak))
+    tight, eased = offloader._planned(picks), offloader._eased(picks, target)
+    lines = [simulate_tables(tables, lower_tables(tables, plan), costs.link) for plan in (tight, eased)]
+    assert lines[1].peak <= max(target, lines[0].peak)
+    assert lines[1].seconds <= lines[0].seconds + 1e-9
+    assert [(gap.value, gap.after, gap.use) for gap in eased.offload] == [
+        (gap.value, gap.after, gap.use) for gap in tight.offload
+    ]
+    first = offloader._places.first
+    for one, other in zip(tight.offload, eased.offload, strict=True):
+        assert first[one.gone] <= first[other.gone]
+        assert first[other.fetch] <= first[one.fetch]
+    assert check_schedule(graph, lower_tables(tables, eased)) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_of_copies_back_that_start_together_the_first_is_read_first(data):
+    graph = data.draw(runnable_graphs())
+    tables = tabulate(graph, costs_of(data, graph))
+    offloader = Offloader(tables, data.draw(plans(graph)), Link(1e6, 0.0, 1e3))
+    gaps = offloader._planned([_Chosen(i, 0, 0) for i in range(len(offloader.stays))]).offload
+    assume(gaps)
+    fetch = data.draw(st.sampled_from(gaps)).fetch
+    together = tuple(sorted(replace(gap, fetch=fetch) for gap in gaps))
+    steps = lower_tables(tables, replace(offloader.plan, offload=together)).steps
+    for at, (step, following) in enumerate(pairwise(steps)):
+        if isinstance(step, Prefetch) and isinstance(following, Prefetch):
+            assert steps.index(Arrive(step.buffer), at) < steps.index(Arrive(following.buffer), at)

@@ -24,6 +24,7 @@ from peakfold.ir.plan import Compute, Free, OffloadGap, Plan, Schedule
 from peakfold.plan.schedule.arrays import Bytes, Floats, Ints, Tables
 from peakfold.plan.schedule.lower import lower_tables
 from peakfold.plan.schedule.simulate import simulate_tables
+from peakfold.plan.schedule.slack import Held, Rows, ease
 from peakfold.plan.schedule.timeline import Timeline
 from peakfold.plan.schedule.transfers import Movable, Places
 
@@ -110,7 +111,7 @@ class Offloader:
             excess[hopeless] = 0
             at = int(excess.argmax()) if len(excess) else 0
             if not len(excess) or excess[at] <= 0:
-                return self._planned(order) if waiting else self._hidden(list(taken.values()))
+                return self._eased(order if waiting else self._hidden(list(taken.values())), target)
             pick = self._pick(at, excess, queues, order, refused, waiting)
             if pick is None and waiting:
                 return None
@@ -293,8 +294,8 @@ class Offloader:
 
     # --- the decisions ---
 
-    def _hidden(self, picks: Sequence[_Chosen]) -> Plan:
-        """Return the plan with as many picks, the first ones, as cost no time in the simulator.
+    def _hidden(self, picks: Sequence[_Chosen]) -> Sequence[_Chosen]:
+        """Return as many picks, the first ones, as cost no time in the simulator.
 
         A later pick moves the copies of earlier ones on the queues, which were hidden when they were taken.
         """
@@ -306,11 +307,33 @@ class Offloader:
             waits = line.seconds > self.timeline.seconds * (1 + ROUNDING)
             kept, refused = (kept, tried) if waits else (tried, refused)
             tried = (kept + refused) // 2
-        return self._planned(picks[:kept])
+        return picks[:kept]
+
+    def _eased(self, picks: Sequence[_Chosen], target: int) -> Plan:
+        """Return the plan with picks whose copies have the time that a target has bytes for."""
+        order = self._in_order(picks)
+        queues = self._queues(order)
+        left = self.during - self._saved(order, queues)
+        held = [
+            Held(int(self.sizes[i]), float(self.takes[i]), int(gone), int(back), int(self.reads[i]))
+            for i, gone, back in zip((item.index for item in order), queues.gone, queues.back, strict=True)
+        ]
+        limit = max(target, int(left.max(initial=0)))
+        rows = Rows(self.times, limit - left, self.anchor_to, self.anchor_from)
+        ease([one for one in held if one.gone < one.back], rows)
+        gone = np.array([one.gone for one in held], np.int32)
+        back = np.array([one.back for one in held], np.int32)
+        return self._with(order, replace(queues, gone=gone, back=back))
 
     def _planned(self, picks: Sequence[_Chosen]) -> Plan:
-        order = sorted(picks, key=lambda item: (self.outs[item.index], item.index))
-        return replace(self.plan, offload=tuple(sorted(self._decisions(order, self._queues(order)))))
+        order = self._in_order(picks)
+        return self._with(order, self._queues(order))
+
+    def _in_order(self, picks: Sequence[_Chosen]) -> Sequence[_Chosen]:
+        return sorted(picks, key=lambda item: (self.outs[item.index], item.index))
+
+    def _with(self, order: Sequence[_Chosen], queues: _Queues) -> Plan:
+        return replace(self.plan, offload=tuple(sorted(self._decisions(order, queues))))
 
     def _decisions(self, order: Sequence[_Chosen], queues: _Queues) -> Iterator[OffloadGap]:
         for i, item in enumerate(order):

@@ -259,9 +259,12 @@ PACKING = 9
 
 
 def _inserted(steps: Sequence[Step], found: Sequence[Trip]) -> Iterator[Step]:
-    """Put the moves between the steps; at one place copies out start first, and bytes are freed first."""
+    """Put the moves between the steps; at one place copies out start first, and bytes are freed first.
+
+    Of copies back that start at one place, that of the first reader is the first: the others queue behind it.
+    """
     before: Moves = {}
-    for trip in found:
+    for trip in sorted(found, key=lambda trip: trip.read):
         moves: tuple[tuple[int, Step], ...] = (
             (trip.out, Offload(trip.buffer)),
             (trip.gone, Release(trip.buffer)),
