@@ -78,6 +78,36 @@ def test_no_rewrite_lies_across_the_border_of_a_region():
     assert inside.steps
 
 
+NEG, RELU, SUB = "aten.neg.default", "aten.relu.default", "aten.sub.Tensor"
+INSIDE = parse_rule("inside: exp(a) => neg(a)")
+ACROSS_IT = parse_rule("across: relu(neg(a)) => sub(a, a)")
+COSTS = {EXP: 9.0, RELU: 9.0, NEG: 4.0, SUB: 1.0}
+
+
+@pytest.mark.parametrize("way", [search, saturated])
+@pytest.mark.parametrize(
+    ("region", "after"), [((), [SUB]), ((4, 5), [SUB]), ((4,), [NEG, RELU]), ((5,), [NEG, RELU])]
+)
+def test_what_is_made_inside_of_a_region_is_inside_for_every_run(way, region, after):
+    def by_operator(graph):
+        return {node.id: COSTS[node.op.name] for node in graph.nodes}
+
+    graph = program((EXP, 0), (RELU, 4))
+    found = way(graph, [INSIDE, ACROSS_IT], by_operator, terms=Terms(regions=(frozenset(region),)))
+    assert [node.op.name for node in found.graph.nodes] == after
+    inside = {found.graph.node[ident].op.name for ident in found.regions[0]}
+    assert inside == ({SUB} if len(region) > 1 else {NEG} if region == (4,) else {RELU} if region else set())
+    again = way(found.graph, [ACROSS_IT], by_operator, terms=Terms(regions=found.regions))
+    assert [node.op.name for node in again.graph.nodes] == after
+
+
+@pytest.mark.parametrize(("region", "merged"), [((), True), ((4, 5), True), ((4,), False), ((5,), False)])
+def test_equal_operators_are_not_one_across_a_border(region, merged):
+    graph = program((EXP, 0), (EXP, 0), (SUB, 4, 5))
+    found = saturated(graph, [INSIDE], price, terms=Terms(regions=(frozenset(region),)))
+    assert (len(found.graph.nodes) == 2) == merged
+
+
 def test_a_rewrite_that_would_make_a_cycle_is_refused():
     """What stands for a product cannot read what is computed from it."""
     graph = program((MM, 0, 1), (EXP, 4), (MM, 5, 1))

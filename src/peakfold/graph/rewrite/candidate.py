@@ -1,6 +1,6 @@
 """What a match would do: the change, what it adds and drops, and what that costs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,6 +19,29 @@ Price = Callable[[Graph], Mapping[int, float]]
 
 Regions = Sequence[frozenset[int]]
 """Ids of the nodes whose runs are inside of each region."""
+
+
+ACROSS = "it would lie across the border of a region"
+
+
+def across(nodes: frozenset[int], regions: Regions) -> bool:
+    """Return whether nodes are partly inside of a region and partly not."""
+    return any(nodes & region and not nodes <= region for region in regions)
+
+
+def grown(regions: Regions, nodes: frozenset[int], new: Collection[int]) -> Regions:
+    """Return regions with what was made of nodes inside of them: it is inside too.
+
+    Example:
+        >>> [sorted(region) for region in grown((frozenset({1, 2}), frozenset({3})), frozenset({1}), (4, 5))]
+        [[1, 2, 4, 5], [3]]
+    """
+    return tuple(region.union(new) if nodes and nodes <= region else region for region in regions)
+
+
+def there(regions: Regions, graph: Graph) -> Regions:
+    """Return regions without the nodes that are gone from a graph."""
+    return tuple(region.intersection(graph.node) for region in regions)
 
 
 @dataclass(frozen=True)
@@ -77,8 +100,8 @@ def candidate(
         reason = unmet(condition, match.variables, match.constants, graph.tensor_type)
         if reason is not None:
             return Refusal(reason)
-    if any(match.nodes & region and not match.nodes <= region for region in regions):
-        return Refusal("it would lie across the border of a region")
+    if across(match.nodes, regions):
+        return Refusal(ACROSS)
     phases = {graph.node[ident].origin.phase for ident in match.nodes}
     if "update" in phases and len(phases) > 1:
         return Refusal("it would mix the update with what comes before it")

@@ -42,6 +42,7 @@ def cheapest(
     found = by_rules(graph, price, retype, rules=rules, limits=limits, terms=terms, account=account)
     layouts: Mapping[str, Template] = {"channels_last": partial(laid_out, price=price, retype=retype)}
     ways = ({**TEMPLATES, **layouts}, {**layouts, **TEMPLATES})
+    terms = replace(terms, regions=found.regions)
     after = [
         improved(found.graph, price, retype, templates=way, limits=limits, terms=terms, account=account)
         for way in ways
@@ -92,7 +93,8 @@ def by_rules(
 def _from(
     first: Found, base: Graph, rules: Sequence[Rule], price: Price, common: Mapping[str, object]
 ) -> Found:
-    found = search(base, rules, price, **common)  # type: ignore[arg-type]
     if base.digest != first.graph.digest:
-        return found
+        return search(base, rules, price, **common)  # type: ignore[arg-type]
+    terms = replace(common["terms"], regions=first.regions)  # type: ignore[type-var]
+    found = search(base, rules, price, **{**common, "terms": terms})  # type: ignore[arg-type]
     return replace(found, ids=first.ids.then(found.ids), steps=first.steps + found.steps)

@@ -124,6 +124,10 @@ class Classes:
                 for one, other in zip(self._nodes[first.node].outputs, node.outputs, strict=True):
                     changed = self.union(one, other) or changed
 
+    def made_since(self, size: int) -> tuple[int, ...]:
+        """Return the ids of the nodes that were made after so many."""
+        return tuple(node.id for node in self._made[size:])
+
     def words_since(self, size: int) -> frozenset[str]:
         """Return the words that the nodes say which were made after so many."""
         new = self._made[size:]

@@ -7,10 +7,10 @@ Jia et al., "TASO: Optimizing Deep Learning Computation with Automatic Generatio
 import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from peakfold.graph.rewrite.account import Account
-from peakfold.graph.rewrite.candidate import Candidate, Price, Regions, candidate
+from peakfold.graph.rewrite.candidate import Candidate, Price, Regions, candidate, grown, there
 from peakfold.graph.rewrite.change import Ids, Refusal, Rewritten
 from peakfold.graph.rewrite.liveness import peak
 from peakfold.graph.rewrite.match import Matcher
@@ -88,6 +88,7 @@ class Found:
         stop: why the search ended.
         states: graphs that were expanded.
         account: what each rule did and cost.
+        regions: ids of the nodes that are now inside of each region.
     """
 
     graph: Graph
@@ -98,6 +99,7 @@ class Found:
     stop: str
     states: int
     account: Account = field(repr=False)
+    regions: Regions = ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class _State:
     steps: tuple[Applied, ...]
     seconds: Mapping[int, float]
     cost: float
+    regions: Regions
 
     @property
     def graph(self) -> Graph:
@@ -185,7 +188,7 @@ def search(
     """
     given, account = account, account or Account()
     seconds = price(graph)
-    start = _State(hashed(graph), Ids(), (), seconds, sum(seconds.values()))
+    start = _State(hashed(graph), Ids(), (), seconds, sum(seconds.values()), terms.regions)
     allowed = None if terms.may_raise_peak else terms.peak(graph)
     best, stop, states = start, "", 0
     queue = [(start.cost, 0, start)]
@@ -218,7 +221,7 @@ def search(
                     best = made if accept(made.graph) else best
     if given is None:
         account.stop()
-    last = (start.cost, best.cost, stop or "no more states", states, account)
+    last = (start.cost, best.cost, stop or "no more states", states, account, best.regions)
     return Found(best.graph, best.ids, best.steps, *last)
 
 
@@ -247,7 +250,7 @@ def _expanded(
     matches: int,
 ) -> Iterator[_State]:
     seen = 0
-    for found in neighbours(state.graph, rules, terms, account):
+    for found in neighbours(state.graph, rules, replace(terms, regions=state.regions), account):
         seen += 1
         if seen > matches * max(len(rules), 1):
             return
@@ -273,4 +276,5 @@ def _after(
     seconds |= price(found.added) if found.change.new else {}
     at = tuple(state.graph.name_of(value) for value in found.match.roots)
     steps = (*state.steps, Applied(found.rule.name, at, gain))
-    return _State(made, state.ids.then(done.ids), steps, seconds, sum(seconds.values()))
+    regions = there(grown(state.regions, found.match.nodes, done.ids.new), done.graph)
+    return _State(made, state.ids.then(done.ids), steps, seconds, sum(seconds.values()), regions)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import quantiles
 
 from peakfold.cost.roofline import CPU, seconds_of
-from peakfold.graph.rewrite.candidate import Price, named, standalone
+from peakfold.graph.rewrite.candidate import ACROSS, Price, Regions, named, standalone
 from peakfold.graph.rewrite.change import Ids, in_order
 from peakfold.graph.rewrite.classes import Classes, substituted
 from peakfold.graph.rewrite.driver import Terms
@@ -114,6 +114,8 @@ def cheapest(
             refused["it would raise the peak"] += 1
         elif not accept(typed):
             refused["it was not accepted"] += 1
+        elif _crosses(one, terms.regions):
+            refused[ACROSS] += 1
         else:
             return replace(one, graph=typed), cost
         for rule in sorted(one.rules):
@@ -125,6 +127,12 @@ def cheapest(
                 heapq.heappush(queue, (again, count, other))
                 count += 1
     return None
+
+
+def _crosses(one: Extraction, regions: Regions) -> bool:
+    """Whether what is outside of a region stands for what is inside, or the other way: equal ones may."""
+    pairs = [(old.node, new.node) for old, new in one.ids.values.items() if new.node in one.graph.node]
+    return any((old in region) != (new in region) for region in regions for old, new in pairs)
 
 
 def _results(graph: Graph, other: Graph) -> Iterator[tuple[Value, Value]]:

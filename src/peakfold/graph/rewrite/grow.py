@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from peakfold.graph.rewrite.account import Account
+from peakfold.graph.rewrite.candidate import ACROSS, across, grown
 from peakfold.graph.rewrite.classes import Classes
 from peakfold.graph.rewrite.conditions import UNSTRETCHED, unmet
 from peakfold.graph.rewrite.driver import Terms
@@ -40,6 +41,10 @@ class Growing:
     deadline: float
     most: int
     any_strides: bool
+
+    def __post_init__(self) -> None:
+        """Begin with the regions of the given graph; what is made inside of one is inside too."""
+        self.regions = self.terms.regions
 
     def run(self, rules: Sequence[Rule]) -> str:
         """Apply rules; return why it ended."""
@@ -101,11 +106,13 @@ class Growing:
         entry.matched += 1
         reason = self._refused(match)
         if reason is None:
+            size = self.classes.size
             try:
                 made = self.classes.made(match)
             except CannotInfer as error:
                 entry.refused[str(error)] += 1
                 return False
+            self.regions = grown(self.regions, match.nodes, self.classes.made_since(size))
             pairs = list(zip(match.roots, made, strict=True))
             if all(self._may_be_one(a, b) for a, b in pairs):
                 entry.fired += 1
@@ -130,8 +137,8 @@ class Growing:
                 return reason
         if "update" in {self.classes.phase(ident) for ident in match.nodes}:
             return "the update is left as it is"
-        if any(match.nodes & region and not match.nodes <= region for region in self.terms.regions):
-            return "it would lie across the border of a region"
+        if across(match.nodes, self.regions):
+            return ACROSS
         return None
 
     def _tensor(self, value: Value) -> TensorType:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from peakfold.graph.rewrite.account import Account
-from peakfold.graph.rewrite.candidate import Price, standalone
+from peakfold.graph.rewrite.candidate import ACROSS, Price, Regions, across, grown, standalone, there
 from peakfold.graph.rewrite.change import Refusal, Rewritten
 from peakfold.graph.rewrite.driver import LIMITS, TERMS, Applied, Found, Limits, Terms
 from peakfold.graph.rewrite.move import Move, Retype
@@ -20,6 +20,7 @@ class _State:
     done: Rewritten
     seconds: Seconds
     peak: int
+    regions: Regions
     steps: tuple[Applied, ...] = ()
 
 
@@ -50,7 +51,7 @@ def improved(
     account = given or Account()
     with account.timed("(price)"):
         seconds = price(graph)
-    state = _State(Rewritten(graph), seconds, terms.peak(graph))
+    state = _State(Rewritten(graph), seconds, terms.peak(graph), terms.regions)
     stop = ""
     for name, template in templates.items():
         tried: set[object] = set()
@@ -73,9 +74,9 @@ def improved(
     if given is None:
         account.stop()
     before, after = sum(seconds.values()), sum(state.seconds.values())
-    return Found(
-        state.done.graph, state.done.ids, state.steps, before, after, stop or "no more moves", 1, account
-    )
+    stop = stop or "no more moves"
+    done = state.done
+    return Found(done.graph, done.ids, state.steps, before, after, stop, 1, account, state.regions)
 
 
 def _limit(limits: Limits, steps: int, deadline: float, name: str) -> str:
@@ -105,8 +106,9 @@ def _made(
     state: _State, move: Move, price: Price, retype: Retype, terms: Terms, account: Account
 ) -> _State | Refusal:
     before = state.done.graph
-    if _crosses(move, terms):
-        return Refusal("it would lie across the border of a region")
+    nodes = frozenset(ident for _, ident in move.at)
+    if across(nodes, state.regions):
+        return Refusal(ACROSS)
     with account.timed("(apply)"):
         done = move.apply()
     if isinstance(done, Refusal):
@@ -134,9 +136,11 @@ def _made(
         return Refusal("it would raise the peak")
     ids = state.done.ids.then(done.ids)
     step = Applied(move.rule, move.names, saved)
-    return replace(state, done=Rewritten(graph, ids), seconds=seconds, peak=peak, steps=(*state.steps, step))
-
-
-def _crosses(move: Move, terms: Terms) -> bool:
-    nodes = {ident for _, ident in move.at}
-    return any(nodes & region and not nodes <= region for region in terms.regions)
+    return replace(
+        state,
+        done=Rewritten(graph, ids),
+        seconds=seconds,
+        peak=peak,
+        steps=(*state.steps, step),
+        regions=there(grown(state.regions, nodes, done.ids.new), graph),
+    )

@@ -6,9 +6,10 @@ is left of time and room. After each stage programs are extracted: many rules ne
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from peakfold.graph.rewrite.account import Account
-from peakfold.graph.rewrite.candidate import Price
+from peakfold.graph.rewrite.candidate import Price, there
 from peakfold.graph.rewrite.change import Ids
 from peakfold.graph.rewrite.classes import Classes
 from peakfold.graph.rewrite.driver import LIMITS, TERMS, Applied, Found, Limits, Terms
@@ -64,14 +65,16 @@ def saturated(
         with account.timed("(extract)"):
             below = None if found is None else found[1]
             refused = account["(extract)"].refused
-            found = cheapest(extractor, terms, accept, refused, retype, below) or found
+            here = replace(terms, regions=growing.regions)
+            found = cheapest(extractor, here, accept, refused, retype, below) or found
     stop = ", then ".join(dict.fromkeys(stops))
     if given is None:
         account.stop()
     before = sum(seconds.values())
     if found is None:
-        return Found(graph, Ids(), (), before, before, stop, classes.size, account)
+        return Found(graph, Ids(), (), before, before, stop, classes.size, account, terms.regions)
     made, after = found
     at = tuple(sorted(graph.name_of(old) for old in made.ids.values if old.node in made.ids.gone))
     step = Applied("+".join(sorted(made.rules)) or "shared", at, before - after)
-    return Found(made.graph, made.ids, (step,), before, after, stop, classes.size, account)
+    regions = there(growing.regions, made.graph)
+    return Found(made.graph, made.ids, (step,), before, after, stop, classes.size, account, regions)
