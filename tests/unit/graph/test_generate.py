@@ -7,7 +7,7 @@ import pytest
 
 from peakfold.errors import UsageError
 from peakfold.graph.rule import Apply, parse_rule, parse_rules
-from peakfold.graph.substitution.basis import derived
+from peakfold.graph.substitution.basis import Basis, derived
 from peakfold.graph.substitution.book import laws
 from peakfold.graph.substitution.catalogue import INSTANCES, chosen
 from peakfold.graph.substitution.enumeration import BASES, Enumeration
@@ -106,3 +106,19 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
 def test_an_unknown_operator_is_named() -> None:
     with pytest.raises(UsageError, match="the generator has no operator frob"):
         chosen(("add", "frob"))
+
+
+def test_a_longer_search_derives_by_what_operators_are_made_of() -> None:
+    known = parse_rules("""peakfold rules 1
+        apart: sub(a, b) => add(a, neg(b)) proof index
+        over: neg(add(a, b)) => add(neg(a), neg(b)) proof index
+        twice: neg(neg(a)) => a proof index
+        associates: add(add(a, b), c) => add(a, add(b, c)) proof index""")
+    pair = parse_rule("r: sub(a, sub(b, c)) => add(c, sub(a, b))")
+    short, thorough = Basis(), Basis(thorough=True)
+    for basis in (short, thorough):
+        basis.know(known)
+        basis.consider(pair.lhs[0], pair.rhs[0])
+    assert [rule.lhs for rule in short.rules] == [pair.lhs]
+    assert thorough.rules == []
+    assert (short.counts.late, thorough.counts.late) == (0, 1)

@@ -16,6 +16,7 @@ from peakfold.graph.rule import (
     subterms,
     variables,
 )
+from peakfold.graph.substitution.derivation import derivation
 from peakfold.graph.substitution.egraph import derives, directions
 from peakfold.graph.substitution.operators import operators_of
 from peakfold.graph.substitution.proving import prove
@@ -37,6 +38,7 @@ class Counts:
         pairs: terms that are equal to a smaller or earlier one on all worlds, up to renaming of inputs.
         apart: those that are not the same term up to common subterms and the order of operands.
         underived: those that the rules found before do not derive.
+        late: those of them that a longer search derives, where one is made.
         wrong: those that an exact test refutes.
         kept: those that became rules.
         basis: those that no other rule derives.
@@ -48,6 +50,7 @@ class Counts:
     pairs: int = 0
     apart: int = 0
     underived: int = 0
+    late: int = 0
     wrong: int = 0
     kept: int = 0
     basis: int = 0
@@ -63,11 +66,15 @@ class Basis:
     Attributes:
         rules: in the order in which they were found.
         counts: of pairs.
+        seed: of shapes and values.
+        thorough: whether a longer search is made before a pair becomes a rule, by rules over what its
+            operators are made of too.
     """
 
     rules: list[Rule] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     seed: int = 0
+    thorough: bool = False
     _rewriter: Rewriter = field(default_factory=Rewriter)
     _known: list[Rule] = field(default_factory=list)
 
@@ -112,14 +119,24 @@ class Basis:
         return self._kept(found)
 
     def _kept(self, found: Rule) -> Rule | None:
+        if self._follows(found):
+            return None
         rule = certified(found, self.seed)
         if rule is None:
             self.counts.wrong += 1
+            return None
+        if rule.conditions and self._follows(rule):
             return None
         self.rules.append(rule)
         self.counts.kept += 1
         self._rewriter.add(rule)
         return rule
+
+    def _follows(self, rule: Rule) -> bool:
+        if not self.thorough or derivation(rule, (*self._known, *self.rules), *GROWING) is None:
+            return False
+        self.counts.late += 1
+        return True
 
     def minimize(self, known: Iterable[Rule], progress: Callable[[int], None] = lambda left: None) -> None:
         """Drop each rule that smaller ones, and then that any others, derive by equality saturation."""
