@@ -1,6 +1,5 @@
 """The command line: reads options, calls the pipeline, shows the report."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +55,7 @@ from peakfold.cli.pareto import pareto as run_pareto
 from peakfold.cli.progress import Reporter
 from peakfold.cost.roofline import described
 from peakfold.errors import CaptureError, UsageError
+from peakfold.options import quiet_profiler
 from peakfold.report.folder import read_folder
 from peakfold.report.model import Report
 from peakfold.report.terminal import render_estimate, render_live, verdict_line
@@ -355,5 +355,5 @@ def _device(name: str) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes to stderr at every start
+    quiet_profiler()
     raise SystemExit(guarded(app, arguments))

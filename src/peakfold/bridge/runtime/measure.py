@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import record_function
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.batches import arguments
 from peakfold.bridge.runtime import heap
+from peakfold.bridge.runtime.recording import recording
 
 MARK = "peakfold:mark"
 BEGIN = "peakfold:begin"
@@ -194,7 +195,7 @@ def live_curve(step: Step, before: int = 0, lent: Iterable[torch.Tensor] = ()) -
 
 def _events(step: Step, lent: Iterable[torch.Tensor]) -> list[tuple[str, int]]:
     """Return (name, signed bytes) of the memory events and marks of one step, in order."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with recording() as profiler:
         for tensor in lent:
             _renew(tensor)
         with record_function(BEGIN):

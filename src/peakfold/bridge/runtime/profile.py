@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
+from torch.profiler import record_function
 
 from peakfold.bridge.codegen.operators import overload
 from peakfold.bridge.runtime import heap
 from peakfold.bridge.runtime.alone import filled, operator_alone
 from peakfold.bridge.runtime.operands import PLACE, Call, Maker
+from peakfold.bridge.runtime.recording import recording
 from peakfold.cost.cache import CostCache, Measurement
 from peakfold.cost.costs import Costs, Link
 from peakfold.cost.key import Machine, keys
@@ -35,7 +36,6 @@ from peakfold.ir.types import TensorType
 from peakfold.ops.flops import touched
 from peakfold.ops.inplace import is_placed
 from peakfold.ops.recurrent import BACKWARD
-from peakfold.options import quiet_profiler
 
 Progress = Callable[[int, int], None]
 
@@ -169,8 +169,7 @@ def _takes_opaque(node: Node) -> bool:
 def _hidden_bytes(graph: Graph, nodes: Mapping[str, Node], maker: Maker) -> dict[str, int]:
     """Return the hidden bytes by key, from one recording of all operators; those that fail are absent."""
     ran: list[str] = []
-    quiet_profiler()
-    with torch_profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with recording() as profiler:
         for key, node in nodes.items():
             if _runs(graph, node, maker):
                 ran.append(key)
