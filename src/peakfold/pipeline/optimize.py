@@ -23,6 +23,7 @@ from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_graph
 from peakfold.options import from_environment
 from peakfold.pipeline import arena, prove, rewriting
+from peakfold.pipeline.anew import made_anew
 from peakfold.pipeline.attempts import within
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.carry import Carrier
@@ -53,7 +54,6 @@ WHY: Mapping[Forms, str] = {
     "else no program within the budget was found",
     "captured": "quicker forms of operators were not used: with them no program within the budget was found",
 }
-ANEW = "made anew for another call than the first: not compared with eager"
 
 Serve = Callable[[object], Compiled | None]
 
@@ -379,14 +379,15 @@ def _step(run: Run, program: Program, report: Report, serve: Serve) -> Step:
     budget = run.asked.memory
     if report.arena is not None and budget is not None:
         budget = replace(budget, nbytes=report.arena.budget_bytes, share=None, fit=False)
+    asked = replace(run.asked, memory=budget)
 
     def recapture(batch: object) -> Compiled:
         below = next((made for one in served if (made := one(batch)) is not None), None)
         if below is not None:
             return below
-        asked = replace(run.asked, verify=False, plan=None, memory=budget)
-        plain = replace(task, rewriter=None, rounds=False, once=())
-        again = optimize(plain.with_batch(batch), asked, notes=(ANEW,) if run.asked.verify else ())
+        plain = replace(task, rewriter=None, rounds=False, once=()).with_batch(batch)
+        optimized = partial(optimize, plain, progress=silent)
+        again = made_anew(optimized, asked, report.limits.memory_bytes)
         assert again.step is not None
         served.appendleft(again.serve)
         return again.step.compiled
