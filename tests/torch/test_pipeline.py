@@ -152,6 +152,9 @@ def test_save_and_load(tmp_path):
     step.save(tmp_path / "step.zip")
     loaded = peakfold.load(tmp_path / "step.zip", model, optimizer)
     assert loaded.source == step.source
+    assert loaded.report == step.report
+    loaded.save(tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "step.zip").read_bytes()
     assert_same_training(model, loaded, loss_fn, optimizer, [batch, batch])
 
 

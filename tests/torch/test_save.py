@@ -14,6 +14,7 @@ from peakfold.bridge.capture.binding import Verbatim
 from peakfold.bridge.runtime.bind import Subject
 from peakfold.bridge.runtime.load import load
 from peakfold.bridge.runtime.measure import eager_step
+from peakfold.bridge.runtime.save import PARTS
 from peakfold.bridge.runtime.saved_guards import saved_guards
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import CacheError, CaptureError, PlanError
@@ -77,12 +78,26 @@ def test_a_file_cut_short_is_corrupt(saved, keep):
         load(saved, model, optimizer)
 
 
-@pytest.mark.parametrize("part", ["manifest.json", "step.py", "plan.txt", "graph.txt", "binding.json"])
+@pytest.mark.parametrize("part", ["manifest.json", *PARTS])
 def test_a_changed_part_is_corrupt(saved, part):
     rewritten(saved, part, b"[]")
     model, _, optimizer, _ = tiny_target()
     with pytest.raises(CacheError, match="the saved step is corrupt"):
         load(saved, model, optimizer)
+
+
+def test_a_step_without_a_report_has_none_when_it_is_loaded(saved):
+    model, _, optimizer, _ = tiny_target()
+    assert peakfold.load(saved, model, optimizer).report is None
+
+
+@pytest.mark.parametrize("told", ["{}", "[]", "report", '{"format": 0}'])
+def test_a_report_that_cannot_be_read_is_corrupt(tmp_path, told):
+    model, _, optimizer, batch = tiny_target()
+    made = replace(tiny_compiled(model, optimizer, batch), told=lambda: told)
+    Step(Subject(model, optimizer), made).save(tmp_path / "step")
+    with pytest.raises(CacheError, match="the saved step is corrupt"):
+        peakfold.load(tmp_path / "step", model, optimizer)
 
 
 def test_an_older_version_is_named(saved):

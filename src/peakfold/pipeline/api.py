@@ -1,6 +1,7 @@
 """The public calls of the package."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from peakfold.pipeline.forecast import estimate as estimate_task
 from peakfold.pipeline.optimize import Outcome, optimize
 from peakfold.pipeline.request import Request, request
 from peakfold.pipeline.task import Task
-from peakfold.report.model import Estimate
+from peakfold.report.json import from_json
+from peakfold.report.model import Estimate, Report, Texts
 from peakfold.report.progress import Progress, silent
 from peakfold.workloads import Target
 
@@ -234,7 +236,7 @@ def load(
         CacheError: the file is missing, corrupt or of another version.
         PlanError: it is for another model, or the code or what it reads was changed.
     """
-    return load_step(Path(path), model, optimizer, loss_fn=loss_fn)
+    return load_step(Path(path), model, optimizer, loss_fn=loss_fn, report_of=_report_of)
 
 
 def share_arena(*steps: Step) -> int:
@@ -284,6 +286,12 @@ def _cannot_share(what: str, at: int = 0, count: int = 0, got: str = "") -> Usag
         expected="steps that were made with memory='arena:SIZE'",
         got=got,
     )
+
+
+def _report_of(texts: Mapping[str, str]) -> Report:
+    """Return the report of a saved step, and with it the program that it is about."""
+    said = Texts(texts["plan.txt"], texts["step.py"], texts["graph.txt"])
+    return replace(from_json(texts["report.json"], "report.json"), texts=said)
 
 
 def _checked(outcome: Outcome) -> Step:

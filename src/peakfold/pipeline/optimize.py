@@ -27,6 +27,7 @@ from peakfold.pipeline.anew import made_anew
 from peakfold.pipeline.attempts import within
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.carry import Carrier
+from peakfold.pipeline.given import require_plan
 from peakfold.pipeline.held import held
 from peakfold.pipeline.machine import ROOM, environment, free_bytes
 from peakfold.pipeline.moves import is_for, is_of
@@ -42,6 +43,7 @@ from peakfold.pipeline.task import Task
 from peakfold.pipeline.trades import traded
 from peakfold.pipeline.transfer import transfer
 from peakfold.pipeline.tried import Tried, why_unsplit
+from peakfold.report.json import to_json
 from peakfold.report.model import Eager, Report, Timeline
 from peakfold.report.progress import Progress, silent
 
@@ -113,6 +115,8 @@ def _optimize(
     options = from_environment()
     run = Run(task, asked, options, Stages(progress, options.dump), list(notes))
     captured = _capture(run)
+    if asked.plan is not None:
+        require_plan(asked.plan, captured.graph, is_rounded=asked.rounding)
     costs = run.costs(captured.graph)
     plain = run.program(captured, costs, Plan(captured.graph.digest), None)
     before, original = _before(run, captured, costs), captured.graph
@@ -373,8 +377,8 @@ def _step(run: Run, program: Program, report: Report, serve: Serve) -> Step:
         inference=inference,
         report=report,
         layout=program.layout if program.in_arena else None,
+        told=partial(to_json, report),
     )
-
     served = deque([serve], MOST_PROGRAMS)
     budget = run.asked.memory
     if report.arena is not None and budget is not None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from peakfold.budget import ARENA, MemoryBudget, parse_budget, parse_latency, parse_memory, require_seed
 from peakfold.errors import UsageError
+from peakfold.ir.text import planned_for
 from peakfold.report.model import Limits
 
 Rng = Literal["eager", "counter"]
@@ -109,6 +110,7 @@ def request(
 
     Raises:
         UsageError: an argument cannot be read.
+        PlanError: the plan is none.
 
     Example:
         >>> request("4GiB", 1.1, 60, None, 0, "eager", True).memory.nbytes
@@ -134,6 +136,8 @@ def request(
         )
     require_seed(seed)
     _require_host(host_memory, offload, device, plan)
+    if plan is not None:
+        planned_for(plan)
     _require_file("--resume", resume)
     _require_file("--save-search", save_search)
     if (resume or save_search) and not fission:

@@ -1,5 +1,6 @@
 """One program, ready to be bound to a model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +39,7 @@ class Compiled:
         inference: the outputs are what is returned; there is no loss and no update.
         report: what is known about it; any object.
         layout: where its allocations lie in one arena; None for torch's own allocator.
+        told: the report as text, for the file that it is saved to; nothing where there is none.
     """
 
     graph: Graph
@@ -51,6 +53,7 @@ class Compiled:
     inference: bool = False
     report: object = None
     layout: Layout | None = None
+    told: Callable[[], str] = str
 
 
 def compiled(
@@ -64,6 +67,7 @@ def compiled(
     inference: bool = False,
     report: object = None,
     layout: Layout | None = None,
+    told: Callable[[], str] = str,
 ) -> Compiled:
     """Return a captured program with a plan for it and the source that was emitted.
 
@@ -84,4 +88,5 @@ def compiled(
         inference,
         report,
         layout,
+        told,
     )

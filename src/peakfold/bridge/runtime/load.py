@@ -29,6 +29,8 @@ from peakfold.plan.memory.layout import Layout
 
 _Facts = tuple[Binding, SavedGuards, tuple[Missing, ...], tuple[tuple[int, float], ...], bool, Layout | None]
 
+ReportOf = Callable[[Mapping[str, str]], object]
+
 
 def load(
     path: str | Path,
@@ -37,6 +39,7 @@ def load(
     scaler: torch.amp.GradScaler | None = None,
     *,
     loss_fn: Callable[..., object] | None = None,
+    report_of: ReportOf | None = None,
 ) -> Step:
     """Return the step that `Step.save` wrote, bound to this model and optimizer.
 
@@ -50,16 +53,19 @@ def load(
         optimizer: likewise.
         scaler: likewise.
         loss_fn: what was run on the model; it is not run again, but compared with what it was.
+        report_of: makes the report of the texts in the file, by name; None leaves it out.
 
     Raises:
         CacheError: the file is missing, corrupt, or from other versions.
         PlanError: the program is for another model or optimizer.
     """
     subject = Subject(model, optimizer, scaler)
-    return Step(subject, _read(Path(path), subject, loss_fn))
+    return Step(subject, _read(Path(path), subject, loss_fn, report_of))
 
 
-def _read(path: Path, subject: Subject, loss_fn: Callable[..., object] | None) -> Compiled:
+def _read(
+    path: Path, subject: Subject, loss_fn: Callable[..., object] | None, report_of: ReportOf | None
+) -> Compiled:
     """Return the program of a file that `save` wrote, if it is one for this model and optimizer.
 
     Raises:
@@ -68,7 +74,7 @@ def _read(path: Path, subject: Subject, loss_fn: Callable[..., object] | None) -
     """
     parts = _checked(path, _parts(path))
     try:
-        saved = _parse(parts)
+        saved = _with_report(_parse(parts), parts, report_of)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, PeakfoldError) as error:
         raise _corrupt(path, str(error).splitlines()[0]) from error
     changed, entries = differences(saved.portable.outside, subject.model, loss_fn)
@@ -146,6 +152,13 @@ def _parse(parts: Mapping[str, bytes]) -> Compiled:
     source = parts["step.py"].decode()
     program = Compiled(graph, binding, portable, portable, plan, source, missing, first, inference)
     return replace(program, layout=layout)
+
+
+def _with_report(saved: Compiled, parts: Mapping[str, bytes], report_of: ReportOf | None) -> Compiled:
+    texts = {name: parts[name].decode() for name in PARTS if name != "constants.pt"}
+    told = texts["report.json"]
+    report = report_of(texts) if told and report_of is not None else None
+    return replace(saved, report=report, told=lambda: told)
 
 
 def _tensors(content: bytes) -> list[torch.Tensor]:

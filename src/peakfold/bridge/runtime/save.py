@@ -6,6 +6,7 @@ plan.txt        the plan
 graph.txt       the graph
 binding.json    where inputs come from, when it holds, where its allocations lie in an arena
 constants.pt    tensors that the model's code held
+report.json     what was known about it; empty where that was nothing
 """
 
 import hashlib
@@ -25,10 +26,10 @@ from peakfold.files import replacing
 from peakfold.ir.text import print_graph, print_plan
 from peakfold.plan.fission.derive import Splitter
 
-FORMAT = 9
+FORMAT = 10
 """Grows when what a file holds changes."""
 
-PARTS = ("step.py", "plan.txt", "graph.txt", "binding.json", "constants.pt")
+PARTS = ("step.py", "plan.txt", "graph.txt", "binding.json", "constants.pt", "report.json")
 """What a file holds beside its manifest."""
 
 
@@ -54,6 +55,7 @@ def save(compiled: Compiled, path: Path) -> None:
         "graph.txt": print_graph(compiled.graph).encode(),
         "binding.json": binding.encode(),
         "constants.pt": _tensor_bytes(tensors),
+        "report.json": compiled.told().encode(),
     }
     manifest = {
         "format": FORMAT,

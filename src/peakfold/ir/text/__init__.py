@@ -2,7 +2,7 @@
 
 from peakfold.ir.text.graph_parse import parse_graph
 from peakfold.ir.text.graph_print import print_graph
-from peakfold.ir.text.plan_parse import parse_plan
+from peakfold.ir.text.plan_parse import parse_plan, planned_for
 from peakfold.ir.text.plan_print import print_plan
 
-__all__ = ["parse_graph", "parse_plan", "print_graph", "print_plan"]
+__all__ = ["parse_graph", "parse_plan", "planned_for", "print_graph", "print_plan"]

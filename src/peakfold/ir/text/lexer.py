@@ -128,9 +128,12 @@ class Line:
     ) -> PeakfoldError:
         """Return the error of this line, at a column or where reading stands."""
         at = self.next.column if column is None else column
-        where = f"line {self.number}, column {at}: {self.text.strip()}"
         error = self._error
-        return type(error)(error.stage, what, where, expected, got, hint or error.hint)
+        return type(error)(error.stage, what, self.place(at), expected, got, hint or error.hint)
+
+    def place(self, column: int) -> str:
+        """Return where a column of the line is, for an error."""
+        return f"line {self.number}, column {column}: {self.text.strip()}"
 
 
 def plain_or_quoted(text: str, pattern: str = WORD) -> str:

@@ -14,7 +14,7 @@ from peakfold.ir.recompute import step_readers, why_not_again
 from peakfold.ir.text.lexer import Line, Token, lines_of, unquoted
 from peakfold.ir.text.offload_parse import OffloadReader
 from peakfold.ir.text.plan_print import EARLY, HEADER, LAST, NO_REUSE, REUSE, own_order, summary
-from peakfold.ir.text.regions import RegionReader, Splitter
+from peakfold.ir.text.regions import RegionReader, Splitter, graphs_of
 
 _ERROR = PlanError(
     "plan", "", hint="put the line right, or take it out; docs/plan-format.md says what a plan may say"
@@ -50,7 +50,10 @@ def _block(lines: Sequence[Line], graph: Graph, splitter: Splitter | None) -> Pl
     names = _Reader(graph)
     splits = [(line, inside) for line, inside in said if _splits(line)]
     found = [_region(line, names, splitter) for line, _ in splits]
-    outer, bodies = splitter.graphs(graph, found) if splitter is not None and found else (graph, ())
+    first = [line for line, _ in splits]
+    outer, bodies = (
+        graphs_of(splitter, graph, found, first) if splitter is not None and found else (graph, ())
+    )
     reader = _Reader(outer)
     for line, inside in said:
         if _splits(line):
@@ -342,12 +345,31 @@ def _special(text: str) -> str:
     return rf"\.(?:{'|'.join(numbers)})"
 
 
-def _header(line: Line, graph: Graph) -> None:
+def planned_for(text: str) -> str | None:
+    r"""Return the digest of the graph that a plan says it is for; None where it goes by names alone.
+
+    Raises:
+        PlanError: the text is no plan, or one of another version.
+
+    Example:
+        >>> planned_for("peakfold plan 1 for graph 02c9d333ce2d5705 (3 nodes)\nupdate after everything else")
+        '02c9d333ce2d5705'
+    """
+    lines = lines_of(text, _ERROR, places=True)
+    return _said(next(lines, Line(1, text, _ERROR, places=True)))[0]
+
+
+def _said(line: Line) -> tuple[str | None, str | None]:
+    """Return digest and size of the graph that a first line names."""
     text = line.text.split("#")[0].strip()
     found = re.fullmatch(rf"{HEADER}(?: for graph (\S+)(?: \((.*)\))?)?", text)
     if found is None:
         raise line.fail("this is no plan of peakfold, or one of another version", text[:60], HEADER, column=1)
-    digest, said = found.groups()
+    return found[1], found[2]
+
+
+def _header(line: Line, graph: Graph) -> None:
+    digest, said = _said(line)
     if digest in {None, graph.digest}:
         return
     mine = summary(graph)

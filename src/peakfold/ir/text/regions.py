@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.plan import Anchor, Region, Run
 from peakfold.ir.regions import candidates, why_not_inside
@@ -29,6 +30,27 @@ class Splitter(Protocol):
     def graphs(self, graph: Graph, regions: Sequence[Region]) -> tuple[Graph, tuple[Graph, ...]]:
         """Return the outer graph and the graph of one part of each region."""
         ...
+
+
+def graphs_of(
+    splitter: Splitter, graph: Graph, found: Sequence[Region], lines: Sequence[Line]
+) -> tuple[Graph, Sequence[Graph]]:
+    """Return the graphs of regions; of those that cannot be, say the line of the first."""
+    try:
+        return splitter.graphs(graph, found)
+    except PlanError as error:
+        counts = range(1, len(found))
+        last = next((count for count in counts if not _can_be(splitter, graph, found[:count])), len(found))
+        error.where = lines[last - 1].place(1 + lines[last - 1].indent)
+        raise
+
+
+def _can_be(splitter: Splitter, graph: Graph, found: Sequence[Region]) -> bool:
+    try:
+        splitter.graphs(graph, found)
+    except PlanError:
+        return False
+    return True
 
 
 # --- printing ---
