@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peakfold.plan.memory.allocators import Bfc, Caching, Settings, SizeClasses
@@ -49,6 +49,22 @@ def test_allocators_keep_their_books(trace):
         assert found.reserved >= found.allocated >= 0
         assert pool.used >= kept
         assert 0 <= found.cached <= found.compaction + (0 if trace.kept else 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(traces())
+def test_no_step_after_a_replay_reserves_more(trace):
+    for make in (Bfc, Caching, SizeClasses, lambda: Caching(Settings(None, True))):
+        pool = make()
+        for step in range(30):
+            for i, size in events(trace):
+                if size > 0:
+                    pool.take(100 * step + i, size)
+                else:
+                    pool.give(100 * step + i)
+            for i in trace.kept if step else ():
+                pool.give(100 * (step - 1) + i)
+        assert replay(trace, make()).reserved >= pool.reserved
 
 
 @given(traces())

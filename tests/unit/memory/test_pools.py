@@ -3,7 +3,7 @@
 import pytest
 
 from peakfold.plan.memory.allocators import MIB, Bfc, Caching, Settings, SizeClasses
-from peakfold.plan.memory.pools import advice, compare, events, replay
+from peakfold.plan.memory.pools import MOST_STEPS, advice, compare, events, replay
 from peakfold.plan.memory.trace import Request, Trace
 
 
@@ -243,6 +243,18 @@ def test_a_replay_is_of_a_steady_state():
     assert found.cached == 50 * MIB
     assert found.compaction == found.reserved - 512
     assert found.fragmentation == pytest.approx(1 - (33 * MIB + 4) / (52 * MIB))
+
+
+def test_a_replay_goes_on_until_nothing_new_is_reserved():
+    results = Trace((Request(4 * MIB, 0, None), Request(9 * MIB, 2, 6), Request(8 * MIB, 4, None)), length=7)
+    assert replay(results, caching(), steps=3).reserved == 40 * MIB
+    assert replay(results, caching()).reserved == 60 * MIB
+
+
+def test_a_replay_of_what_is_never_used_again_ends():
+    never_again = Trace((Request(64 * MIB - 512, 0, 1),), length=2)
+    found = replay(never_again, caching(max_split_size_mb=64))
+    assert found.reserved == MOST_STEPS * 64 * MIB
 
 
 def test_events_are_in_order_and_what_dies_goes_first():

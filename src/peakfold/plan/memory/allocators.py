@@ -1,5 +1,6 @@
 """Models of allocators: TensorFlow's BFC, PyTorch's caching allocator for CUDA, a pool of size classes."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -26,6 +27,10 @@ class Pool(Protocol):
     @property
     def used(self) -> int:
         """Bytes of live blocks, rounded as the allocator does."""
+
+    @property
+    def state(self) -> Hashable:
+        """All that decides what it does next: where blocks are free and where live ones lie, oldest first."""
 
     def take(self, ident: int, size: int) -> None:
         """Take a block."""
@@ -64,6 +69,11 @@ class Bfc:
     def used(self) -> int:
         """Bytes of live blocks, rounded."""
         return self.segments.used
+
+    @property
+    def state(self) -> Hashable:
+        """Where blocks are free, and where live ones lie, oldest first."""
+        return self.segments.free, tuple(self._blocks.values())
 
     def take(self, ident: int, size: int) -> None:
         """Take a block."""
@@ -154,6 +164,12 @@ class Caching:
         """Bytes of live blocks, rounded."""
         return self.small.used + self.large.used
 
+    @property
+    def state(self) -> Hashable:
+        """Where blocks are free, and where live ones lie, oldest first."""
+        live = tuple((pool is self.small, start) for pool, start in self._blocks.values())
+        return self.small.free, self.large.free, live
+
     def take(self, ident: int, size: int) -> None:
         """Take a block."""
         size = self._rounded(size)
@@ -218,6 +234,11 @@ class SizeClasses:
     def cached(self) -> int:
         """Bytes that emptying the cache gives back."""
         return self.reserved - self.used
+
+    @property
+    def state(self) -> Hashable:
+        """How many blocks of each class are free, and the classes of live ones, oldest first."""
+        return frozenset(self._free.items()), tuple(self._blocks.values())
 
     def take(self, ident: int, size: int) -> None:
         """Take a block."""

@@ -1,15 +1,21 @@
 """What a program's allocations come to in other allocators: bytes that they reserve, and why.
 
-Each model replays the allocations of a trace, step after step, until nothing new is reserved.
+Each model replays the allocations of a trace, step after step, until nothing new is reserved. That is certain
+once it stands between two steps as it stood between two earlier ones. A model that gets there after many
+steps, as with large results it may, is stopped before.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from peakfold.plan.memory.allocators import Bfc, Caching, Pool, Settings, SizeClasses
 from peakfold.plan.memory.trace import Trace
 
 STEPS = 3
+"""Are replayed at least, unless it is certain before."""
+MOST_STEPS = 200
+MOST_REQUESTS = 400_000
+"""Of all steps beyond `STEPS` together; some 4 seconds."""
 WORTH = 0.02
 """A setting is advised where it saves this share of what the default reserves."""
 
@@ -38,13 +44,14 @@ class Replay:
         return 1.0 - self.allocated / self.reserved if self.reserved else 0.0
 
 
-def replay(trace: Trace, pool: Pool, steps: int = STEPS) -> Replay:
+def replay(trace: Trace, pool: Pool, steps: int | None = None) -> Replay:
     """Replay the allocations of a program, step after step; a result is given back when the next is made.
 
     Args:
         trace: the allocations.
         pool: a fresh one; it is used up.
-        steps: how often.
+        steps: how often at most; by default until the pool is in a steady state, within `MOST_STEPS` and
+            `MOST_REQUESTS`.
 
     Example:
         >>> from peakfold.plan.memory.trace import Request
@@ -54,9 +61,11 @@ def replay(trace: Trace, pool: Pool, steps: int = STEPS) -> Replay:
         (1200, 2097152, 2097152)
     """
     count = len(trace.requests)
+    order = tuple(events(trace))
     live = most = 0
-    for step in range(steps):
-        for ident, size in events(trace):
+    seen: set[Hashable] = set()
+    for step in range(_most_steps(count) if steps is None else steps):
+        for ident, size in order:
             if size > 0:
                 pool.take(step * count + ident, size)
             else:
@@ -66,7 +75,14 @@ def replay(trace: Trace, pool: Pool, steps: int = STEPS) -> Replay:
         for ident in trace.kept if step else ():
             pool.give((step - 1) * count + ident)
             live -= trace.requests[ident].size
+        if step and pool.state in seen:
+            break
+        seen.add(pool.state)
     return Replay(pool.name, pool.reserved, most, pool.cached, pool.reserved - pool.used)
+
+
+def _most_steps(requests: int) -> int:
+    return max(STEPS, min(MOST_STEPS, MOST_REQUESTS // max(requests, 1)))
 
 
 def events(trace: Trace) -> Iterator[tuple[int, int]]:

@@ -96,6 +96,11 @@ class Segments:
         return at < len(self._free) and self._free[at] == block
 
     @property
+    def free(self) -> tuple[tuple[int, int], ...]:
+        """Free blocks as (size, start), the smallest first."""
+        return tuple(self._free)
+
+    @property
     def cached(self) -> int:
         """Bytes of wholly free segments."""
         return sum(size for start, size in self._extent.items() if (size, start) in self)
