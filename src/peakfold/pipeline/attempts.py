@@ -1,15 +1,16 @@
 """Search, run what was found, and search again with tighter bounds until what was asked for holds."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 
 from peakfold.errors import InfeasibleError
 from peakfold.pipeline import proof_cache, prove
 from peakfold.pipeline.arena import over
 from peakfold.pipeline.arena_attempts import try_in_arena
-from peakfold.pipeline.program import Program
+from peakfold.pipeline.program import Program, emit_plan
 from peakfold.pipeline.proof_cache import Times
 from peakfold.pipeline.reporting import Facts
+from peakfold.pipeline.repriced import Repriced, repriced
 from peakfold.pipeline.run import Run
 from peakfold.pipeline.search import Bounds
 from peakfold.pipeline.tried import Tried, try_once
@@ -24,13 +25,18 @@ SLACK_TRIES = 2
 def within(run: Run, facts: Facts, plain: Program) -> Tried:
     """Search, run, and search again with tighter bounds until what was measured is within what was asked."""
     bounds = Bounds(facts.budget, _seconds_limit(run, plain, _calibration(run, facts, plain)))
+    ruler = Ruler(run, facts, plain)
     tries: list[Tried] = []
     good: list[Tried] = []
     for attempt in range(ATTEMPTS if run.asked.plan is None else 1):
         if attempt:
             run.stages.progress("search", 0.0, f"{attempt} measured, once more with corrected times")
         try:
-            tried = (try_in_arena if facts.in_arena else try_once)(run, facts, bounds)
+            tried = (
+                try_in_arena(run, facts, bounds)
+                if facts.in_arena
+                else try_once(run, facts, bounds, ruler.prices)
+            )
         except InfeasibleError:
             if not tries:
                 raise
@@ -39,7 +45,7 @@ def within(run: Run, facts: Facts, plain: Program) -> Tried:
             return _kept_to(run, tried)
         tried = _measure(run, tried, plain)
         tries.append(tried)
-        bounds, fits, slack = _corrected(run, tried, plain, bounds)
+        bounds, fits, slack = _corrected(run, tried, ruler, bounds)
         if fits:
             good.append(tried)
         if fits and not (slack and len(good) < SLACK_TRIES):
@@ -101,7 +107,50 @@ def _timed(run: Run, program: Program, plain: Program) -> Times:
     return Times(taken["eager"], taken["plan"], taken["plain"] / taken["eager"], f"{date.today()}")
 
 
-def _corrected(run: Run, tried: Tried, plain: Program, bounds: Bounds) -> tuple[Bounds, bool, bool]:
+@dataclass
+class Ruler:
+    """What times are predicted by: the profile, and once a plan missed its time, what operators took in it.
+
+    Attributes:
+        run: the optimization.
+        facts: what is known of it.
+        plain: the program without recomputation, whose predicted seconds stand for eager's.
+        prices: what operators took where they ran; None while the profile is all that is known.
+    """
+
+    run: Run
+    facts: Facts
+    plain: Program
+    prices: Repriced | None = None
+
+    def learn(self, tried: Tried) -> bool:
+        """Take the prices of a plan that missed its time, once; whether times are predicted otherwise now."""
+        if self.prices is not None or not self._learns or tried.times is None:
+            return False
+        programs = {"plain": (self.run.task, self.plain), "plan": (self.run.task, tried.program)}
+        times = tried.times
+        seconds = {"plain": times.plain_over_eager * times.eager, "plan": times.plan}
+        with self.run.stages("verify", "timing operators where they run"):
+            self.prices = repriced(programs, seconds)
+        return self.prices is not None
+
+    @property
+    def _learns(self) -> bool:
+        asked = self.run.asked
+        searched = asked.plan is None and not asked.resume and not asked.save_search
+        return searched and asked.fission and not self.facts.in_arena and self.facts.known is None
+
+    def seconds(self, program: Program) -> float:
+        """Return the predicted seconds of a program."""
+        if self.prices is None:
+            return program.timeline.seconds
+        costs_of = self.prices.over(self.run.costs)
+        captured = self.facts.captured
+        costs = self.prices.costs(captured.graph, self.facts.costs)
+        return emit_plan(captured, program.plan, costs, costs_of=costs_of).timeline.seconds
+
+
+def _corrected(run: Run, tried: Tried, ruler: Ruler, bounds: Bounds) -> tuple[Bounds, bool, bool]:
     """Return bounds that make up for what prediction missed, whether all fits, and whether time is left."""
     figures, budget = tried.figures, tried.facts.budget
     assert figures.peak_bytes is not None
@@ -114,10 +163,9 @@ def _corrected(run: Run, tried: Tried, plain: Program, bounds: Bounds) -> tuple[
         return Bounds(memory, seconds), not over_memory, False
     over_time, slack = ratio > latency, memory is None and ratio < SLACK * latency
     if over_time or slack:
-        predicted = tried.program.timeline.seconds / plain.timeline.seconds
-        corrected = _seconds_limit(run, plain, ratio / predicted)
-        assert corrected is not None
-        seconds = MARGIN * (min(corrected, seconds or corrected) if over_time else corrected)
+        known = None if ruler.learn(tried) else seconds
+        corrected = latency * ruler.seconds(tried.program) / ratio
+        seconds = MARGIN * (min(corrected, known or corrected) if over_time else corrected)
     return Bounds(memory, seconds), not (over_memory or over_time), slack
 
 

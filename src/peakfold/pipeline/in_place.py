@@ -185,6 +185,24 @@ class InPlace:
         """Return the time of a program whose steps are these."""
         return sum(self._taken(kind, share) for kind, share in of.items())
 
+    def each(self, kind: str, predicted: float) -> float:
+        """Return the seconds of one run of an operator, whether or not it writes over an operand.
+
+        Args:
+            kind: the cost key of the operator.
+            predicted: its seconds by the profile.
+
+        Example:
+            >>> seen = {"mm(8)": Share(2, 1.0, 1.2), "exp(8) in place": Share(1, 0.5, 0.25)}
+            >>> known = InPlace([(seen, 1.45)])
+            >>> round(known.each("mm(8)", 0.5), 6), round(known.each("exp(8)", 0.5), 6)
+            (0.6, 0.25)
+        """
+        forms = (kind, kind + IN_PLACE)
+        seen = next((form for form in forms if form in self._each), None)
+        near = next((form for form in forms if operator(form) in self._near), kind)
+        return self._taken(seen or near, Share(1, predicted))
+
     def _taken(self, kind: str, share: Share) -> float:
         each = self._each.get(kind)
         if each is not None:

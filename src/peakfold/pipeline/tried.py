@@ -11,6 +11,7 @@ from peakfold.pipeline.plan_cache import Kept
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.proof_cache import Proof, Times
 from peakfold.pipeline.reporting import Facts
+from peakfold.pipeline.repriced import Repriced
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.run import Run
 from peakfold.pipeline.search import Bounds, find, unsearched
@@ -39,8 +40,14 @@ class Tried:
         return float(least or 0)
 
 
-def try_once(run: Run, facts: Facts, bounds: Bounds) -> Tried:
+def try_once(run: Run, facts: Facts, bounds: Bounds, prices: Repriced | None = None) -> Tried:
     """Search for a plan within bounds, or take the given one, and emit its program.
+
+    Args:
+        run: the optimization.
+        facts: what is known of it.
+        bounds: what the plan must keep to.
+        prices: what the search counts with instead of the profile; None for that.
 
     Raises:
         InfeasibleError: none was found.
@@ -49,7 +56,7 @@ def try_once(run: Run, facts: Facts, bounds: Bounds) -> Tried:
     if run.asked.plan is not None:
         kept = unsearched(parse_plan(run.asked.plan, graph, Splitter()), "a plan was given")
     else:
-        kept = _found(run, facts, bounds)
+        kept = _found(run, facts, bounds) if prices is None else _found_at(run, facts, bounds, prices)
     if facts.in_arena:
         arena.require_kept(kept.plan, graph)
     run.stages.dump("plan.txt", print_plan(kept.plan, graph, splitter=Splitter()))
@@ -78,6 +85,16 @@ def _found(run: Run, facts: Facts, bounds: Bounds) -> Kept:
     line = run.program(facts.captured, facts.costs, kept.plan, facts.budget).timeline
     best = goal.order(known.peak_bytes, known.seconds) < goal.order(line.peak, line.seconds)
     return replace(kept, plan=known.plan) if best else kept
+
+
+def _found_at(run: Run, facts: Facts, bounds: Bounds, prices: Repriced) -> Kept:
+    """Search with other prices than those of the profile."""
+    graph, costs_of = facts.captured.graph, prices.over(run.costs)
+    costs = prices.costs(graph, facts.costs)
+    with run.stages("search"):
+        kept, faults = find(graph, costs, bounds, facts.asked, run.options, run.stages, costs_of)
+    run.note(*faults)
+    return kept
 
 
 def why_unsplit(asked: Request, plan: Plan) -> tuple[str, ...]:
