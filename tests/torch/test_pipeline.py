@@ -1,11 +1,13 @@
 """The public calls, end to end, on small models."""
 
 import copy
+import io
 import multiprocessing
 import threading
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import peakfold
@@ -16,6 +18,7 @@ from peakfold.pipeline.batch import resized
 from peakfold.pipeline.optimize import optimize
 from peakfold.pipeline.request import request
 from peakfold.pipeline.task import Task
+from peakfold.report.terminal import render_estimate
 
 ROWS = 256
 
@@ -415,6 +418,16 @@ def test_estimate_runs_nothing_and_names_the_kinds():
     assert measured.measured
     assert abs(found.eager.peak_bytes - measured.peak_bytes) <= found.peak_error * measured.peak_bytes
     assert sum(found.components.values()) == found.eager.peak_bytes
+    known = peakfold.estimate(*setting())
+    assert known.basis == "every operator was measured on this machine before"
+    assert 0 < known.time_error < found.time_error <= 1
+    assert f"+- {known.time_error:.0%}" in told(known)
+
+
+def told(estimate):
+    console = Console(record=True, width=80, file=io.StringIO())
+    render_estimate(estimate, console)
+    return console.export_text()
 
 
 def test_the_largest_batch_fits_and_the_next_does_not():

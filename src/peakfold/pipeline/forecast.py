@@ -1,5 +1,8 @@
 """What a step will take, before anything is run or allocated."""
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
 import torch
 
 from peakfold.bridge.runtime.profile import machine
@@ -17,8 +20,21 @@ from peakfold.pipeline.task import Task
 from peakfold.report.model import Eager, Estimate, GraphSize, LiveTensor, Timeline
 from peakfold.report.progress import Progress, silent
 
+
+@dataclass(frozen=True)
+class Guess:
+    """Seconds, and how far off they may be, as a part of them."""
+
+    seconds: float
+    error: float
+
+
 MEASURED_ERROR = 0.01
 MODELLED_ERROR = 0.05
+CALL = Guess(10e-6, 0.8)
+"""Seconds that eager's Python takes for one operator beside the operator, and how far off that may be."""
+KNOWN, ROUGH = 0.2, 1.0
+"""How far off the seconds of operators may be: of those that were measured, and of those of a rough model."""
 LIVE_ROWS = 50
 
 
@@ -39,17 +55,18 @@ def estimate(task: Task, device: str = "cpu", progress: Progress = silent, name:
     with stages("capture"):
         graph = task.capture().graph
     costs, known = _costs(graph, device, CostCache(options.cache / FILE_NAME))
-    whole = known == len(costs.seconds)
+    whole = len(known) == len(costs.seconds)
+    took = None if device.startswith("sim:") else _eager_seconds(costs.seconds, known)
     with stages("capture"):
         line = timeline_before(task, graph if whole else None, costs if whole else None)
     return Estimate(
         target=name or type(task.model).__name__,
         device=device,
-        eager=Eager(line.peak_bytes, sum(costs.seconds.values())),
+        eager=Eager(line.peak_bytes, sum(costs.seconds.values()) if took is None else took.seconds),
         components=line.at_peak,
         peak_error=MEASURED_ERROR if whole else MODELLED_ERROR,
-        time_error=None,
-        basis=_basis(device, known, len(costs.seconds)),
+        time_error=None if took is None else took.error,
+        basis=_basis(device, len(known), len(costs.seconds)),
         seconds=stages.seconds(),
         graph=GraphSize(len(graph.nodes), sum(1 for _ in graph.storages())),
         timeline=line,
@@ -59,17 +76,31 @@ def estimate(task: Task, device: str = "cpu", progress: Progress = silent, name:
     )
 
 
-def _costs(graph: Graph, device: str, cache: CostCache) -> tuple[Costs, int]:
-    """Return costs of a graph without measuring any, and of how many nodes they were measured before."""
+def _eager_seconds(seconds: Mapping[int, float], known: Collection[int]) -> Guess:
+    """Return what eager takes for operators, and how far off that is: by what is known of each.
+
+    Example:
+        >>> found = _eager_seconds({1: 1.0, 2: 1.0}, [1])
+        >>> round(found.seconds, 5), round(found.error, 3)
+        (2.00002, 0.6)
+    """
+    calls = len(seconds) * CALL.seconds
+    off = sum((KNOWN if node in known else ROUGH) * each for node, each in seconds.items())
+    total = sum(seconds.values()) + calls
+    return Guess(total, (off + CALL.error * calls) / total if total else 0.0)
+
+
+def _costs(graph: Graph, device: str, cache: CostCache) -> tuple[Costs, Collection[int]]:
+    """Return costs of a graph without measuring any, and the nodes of which they were measured before."""
     if device.startswith("sim:"):
-        return roofline.estimate(graph, device.removeprefix("sim:")), 0
+        return roofline.estimate(graph, device.removeprefix("sim:")), ()
     by_node = keys(graph, machine(torch.get_num_threads()))
     found = cache.get_many(by_node.values())
     known = {node: found[key] for node, key in by_node.items() if key in found}
     rough = {node: roofline.seconds_of(graph, graph.node[node], roofline.CPU) for node in by_node}
     seconds = rough | {node: entry.seconds for node, entry in known.items()}
     workspace = {node: entry.workspace for node, entry in known.items()}
-    return Costs(seconds, workspace, "estimated"), len(known)
+    return Costs(seconds, workspace, "estimated"), known.keys()
 
 
 def _basis(device: str, known: int, total: int) -> str:

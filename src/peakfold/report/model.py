@@ -330,7 +330,8 @@ class Estimate:
         eager: predicted figures.
         components: bytes of each kind at the peak.
         peak_error: largest relative error of ``eager.peak_bytes`` that is to be expected.
-        time_error: the same of ``eager.cpu_seconds``; None where the time was not estimated.
+        time_error: error of ``eager.cpu_seconds`` that is to be expected, as a part of them; None for a
+            simulated device, where nothing is there to measure by.
         basis: what the figures rest on, in words.
         seconds: what each stage took.
         graph: size of the program.
