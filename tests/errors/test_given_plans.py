@@ -8,7 +8,7 @@ from torch import nn
 from peakfold.errors import PlanError
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_plan
-from peakfold.pipeline import run
+from peakfold.pipeline import optimize_target, run
 from peakfold.pipeline.given import _forms, require_plan
 from peakfold.pipeline.optimize import optimize
 from peakfold.pipeline.request import request
@@ -52,6 +52,12 @@ def test_a_bad_plan_is_refused_at_once(text, monkeypatch):
     assert REFUSED[text] in str(caught.value)
     assert "line " in caught.value.where
     assert caught.value.exit_code == 2
+
+
+def test_what_is_no_plan_is_refused_before_anything_is_captured():
+    asked = request(None, None, 0, 0, 0, "eager", True, plan="hello\n")
+    with pytest.raises(PlanError, match="this is no plan of peakfold"):
+        optimize_target(None, asked)
 
 
 def test_no_plan_of_any_form_of_the_program_is_refused():

@@ -90,20 +90,23 @@ def test_unknown_name():
 def test_missing_function_name(write):
     write(GOOD)
     assert text_of("step.py") == (
-        "target: the function is missing\n  got: 'step.py'\n  next: write step.py:function"
+        "target: the function is missing\n  expected: path/to/file.py:function\n"
+        "  got: 'step.py'\n  next: write step.py:function"
     )
 
 
 def test_missing_file():
     assert text_of("no/such.py:make") == (
-        "target: the file does not exist\n  at: no/such.py\n  next: check the path"
+        "target: the file does not exist\n  at: no/such.py\n  expected: path/to/file.py:function\n"
+        "  got: no such file\n  next: check the path"
     )
 
 
 def test_not_python_source(write):
     write("x", "step.txt")
     assert text_of("step.txt:make") == (
-        "target: the file is not Python source\n  at: step.txt\n  expected: a .py file"
+        "target: the file is not Python source\n  at: step.txt\n  expected: a .py file\n  got: '.txt'\n"
+        "  next: put the function into a file whose name ends in .py"
     )
 
 
@@ -112,6 +115,7 @@ def test_fails_on_import(write):
     assert text_of("step.py:make") == (
         "target: the file fails on import\n"
         "  at: step.py:3\n"
+        "  expected: Python that runs\n"
         "  got: KeyError: 'key'\n"
         "  next: run the file with Python to see the whole traceback"
     )
@@ -120,19 +124,20 @@ def test_fails_on_import(write):
 def test_syntax_error(write):
     write("x = 1\ndef make(:\n")
     text = text_of("step.py:make")
-    assert text.startswith("target: the file fails on import\n  at: step.py:2\n  got: SyntaxError: ")
+    assert text.startswith("target: the file fails on import\n  at: step.py:2\n  expected: ")
+    assert "\n  got: SyntaxError: " in text
 
 
 def test_exits_on_import(write):
     write("import sys\nsys.exit(3)\n")
-    assert "at: step.py:2\n  got: SystemExit: 3" in text_of("step.py:make")
+    assert "at: step.py:2\n  expected: Python that runs\n  got: SystemExit: 3" in text_of("step.py:make")
 
 
 def test_missing_module(write):
     write("import no_such_module\n")
-    assert "at: step.py:1\n  got: ModuleNotFoundError: No module named 'no_such_module'" in text_of(
-        "step.py:make"
-    )
+    text = text_of("step.py:make")
+    assert "at: step.py:1\n" in text
+    assert "\n  got: ModuleNotFoundError: No module named 'no_such_module'" in text
 
 
 def test_missing_function(write):
@@ -141,7 +146,8 @@ def test_missing_function(write):
         "target: the file has no function 'build'\n"
         "  at: step.py\n"
         "  expected: one of: keyed, make, wrapped\n"
-        "  got: nothing of this name"
+        "  got: nothing of this name\n"
+        "  next: name one of these, or define it"
     )
     assert "got: an object of type int" in text_of("step.py:constant")
 
@@ -149,7 +155,8 @@ def test_missing_function(write):
 def test_function_fails(write):
     write("import torch\ndef inner():\n    torch.ones(2) @ torch.ones(3)\ndef make():\n    inner()\n")
     text = text_of("step.py:make")
-    assert text.startswith("target: make() failed\n  at: step.py:3\n  got: RuntimeError: ")
+    assert text.startswith("target: make() failed\n  at: step.py:3\n  expected: ")
+    assert "\n  got: RuntimeError: " in text
 
 
 def test_function_does_not_take_the_option(write):
@@ -187,7 +194,8 @@ def test_returns_something_else(write, returned, expected, got):
     write(f"import torch\nm = torch.nn.Linear(1, 1)\ndef make():\n    return {returned}\n")
     assert text_of("step.py:make") == (
         "target: the function returns something else\n"
-        f"  at: step.py:make\n  expected: {expected}\n  got: {got}"
+        f"  at: step.py:make\n  expected: {expected}\n  got: {got}\n"
+        "  next: have it return these; docs/cli.md shows one"
     )
 
 

@@ -66,6 +66,7 @@ def _require_present(device: str) -> None:
             what="there is no CUDA device, or torch is built without CUDA",
             expected="cpu, or a simulated device such as sim:rtx3090",
             got=repr(device),
+            hint="leave out --device for the CPU",
         )
 
 
@@ -83,6 +84,7 @@ def saved_options(saved: Report, folder: Path) -> dict[str, str]:
             what="the folder does not say how its program is built",
             where=str(folder),
             expected="a folder that the command line wrote",
+            got="a report of a call from Python",
             hint="run `peakfold optimize TARGET --out DIR`; from Python, optimize_step verifies by itself",
         )
     if not options.keys() >= OPTIONS or not options["seed"].isdecimal():
@@ -119,9 +121,18 @@ def read_plan(path: Path) -> str:
             what="there is no such plan",
             where=str(path),
             expected="a file, as --out DIR writes plan.txt",
+            got="no such file",
+            hint="check the path, or run `peakfold optimize TARGET --out DIR` to have one",
         )
     if path.stat().st_size > PLAN_BYTES:
-        raise PlanError(stage="plan", what="the file is too large for a plan", where=str(path))
+        raise PlanError(
+            stage="plan",
+            what="the file is too large for a plan",
+            where=str(path),
+            expected=f"at most {PLAN_BYTES:,} bytes",
+            got=f"{path.stat().st_size:,} bytes",
+            hint="give the plan.txt that `peakfold optimize TARGET --out DIR` writes",
+        )
     try:
         return path.read_text(encoding="utf-8-sig")
     except (UnicodeDecodeError, OSError) as error:
@@ -131,4 +142,5 @@ def read_plan(path: Path) -> str:
             where=str(path),
             expected="a text file",
             got=type(error).__name__,
+            hint="give the plan.txt that `peakfold optimize TARGET --out DIR` writes",
         ) from None

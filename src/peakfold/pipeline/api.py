@@ -11,6 +11,7 @@ from peakfold.bridge.runtime.home import Home
 from peakfold.bridge.runtime.load import load as load_step
 from peakfold.bridge.runtime.step import Step
 from peakfold.errors import UsageError
+from peakfold.ir.text import planned_for
 from peakfold.pipeline.batch import largest_batch as largest
 from peakfold.pipeline.forecast import estimate as estimate_task
 from peakfold.pipeline.optimize import Outcome, optimize
@@ -164,6 +165,8 @@ def optimize_inference(
 
 def optimize_target(target: Target, asked: Request, progress: Progress = silent) -> Outcome:
     """Optimize a target of the command line; a result that is not equal is reported, not raised."""
+    if asked.plan is not None:
+        planned_for(asked.plan)
     return optimize(Task.of(target, asked.is_keyed), asked, progress)
 
 

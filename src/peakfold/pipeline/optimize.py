@@ -305,9 +305,8 @@ def _budget(run: Run, eager: Eager, plain: Program, resident: int) -> int | None
     if asked is None:
         return None
     if eager.peak_bytes is None and asked.share is not None:
-        raise UsageError(
-            stage="options", what="a share of eager's peak needs eager's peak", expected="a budget in bytes"
-        )
+        what, hint = "a share of eager's peak needs eager's peak", "write a size, such as 4GiB"
+        raise UsageError("options", what, "", "a budget in bytes", asked.text, hint)
     free = _free(run) if asked.fit else 0
     resident = resident if asked.arena else 0
     budget = resident + asked.resolve((eager.peak_bytes or 0) - resident, free)

@@ -6,7 +6,6 @@ from typing import Literal
 
 from peakfold.budget import ARENA, MemoryBudget, parse_budget, parse_latency, parse_memory, require_seed
 from peakfold.errors import UsageError
-from peakfold.ir.text import planned_for
 from peakfold.report.model import Limits
 
 Rng = Literal["eager", "counter"]
@@ -110,7 +109,6 @@ def request(
 
     Raises:
         UsageError: an argument cannot be read.
-        PlanError: the plan is none.
 
     Example:
         >>> request("4GiB", 1.1, 60, None, 0, "eager", True).memory.nbytes
@@ -122,22 +120,29 @@ def request(
             what="the random numbers cannot be had in this way",
             expected="rng='eager', eager's exact stream, or rng='counter', numbers from a key and a counter",
             got=repr(rng),
+            hint="leave it out for eager's stream",
         )
     _require_number("time budget", time_budget, Real)
     _require_number("iteration count", 0 if iterations is None else iterations, Integral)
     _require_number("seed", seed, Integral)
     if not time_budget >= 0:
         raise UsageError(
-            stage="options", what="the time budget is negative", expected="seconds >= 0", got=str(time_budget)
+            stage="options",
+            what="the time budget is negative",
+            expected="seconds >= 0",
+            got=str(time_budget),
+            hint="write 0 for no search at all, or leave it out",
         )
     if iterations is not None and iterations < 0:
         raise UsageError(
-            stage="options", what="the iteration count is negative", expected=">= 0", got=str(iterations)
+            stage="options",
+            what="the iteration count is negative",
+            expected=">= 0",
+            got=str(iterations),
+            hint="leave it out for a search by time",
         )
     require_seed(seed)
     _require_host(host_memory, offload, device, plan)
-    if plan is not None:
-        planned_for(plan)
     _require_file("--resume", resume)
     _require_file("--save-search", save_search)
     if (resume or save_search) and not fission:
@@ -146,6 +151,7 @@ def request(
             what="only a search with --fission is saved and gone on with",
             expected="--fission with --resume and --save-search",
             got="a search without it",
+            hint="add --fission, or leave these out",
         )
     return Request(
         memory=None if memory is None else parse_budget(memory),
@@ -179,6 +185,7 @@ def _arena_holds(given: str, memory: str | float | None, offload: str | None) ->
             what="there is no such content of an arena",
             expected="step (what the step allocates) or all (weights, state and batch too)",
             got=repr(given),
+            hint="leave it out for what the step allocates",
         )
     if not str(memory).strip().lower().startswith(ARENA):
         raise UsageError(
@@ -186,6 +193,7 @@ def _arena_holds(given: str, memory: str | float | None, offload: str | None) ->
             what="the weights can lie in an arena only where the step has one",
             expected="a budget such as arena:4GiB beside --arena-holds all",
             got="no budget" if memory is None else repr(memory),
+            hint="add --memory arena:SIZE, or leave out --arena-holds",
         )
     if offload not in (None, "none"):
         raise UsageError(
@@ -193,6 +201,7 @@ def _arena_holds(given: str, memory: str | float | None, offload: str | None) ->
             what="what lies in the arena for good cannot be offloaded",
             expected="--offload none beside --arena-holds all",
             got=repr(offload),
+            hint="leave one of the two out",
         )
     return "all"
 
@@ -233,6 +242,7 @@ def _require_number(name: str, given: object, kind: type) -> None:
         what=f"the {name} is no {'number' if kind is Real else 'whole number'}",
         expected="seconds" if kind is Real else "an int",
         got=repr(given),
+        hint=f"give the {name} as a number, not as {type(given).__name__}",
     )
 
 

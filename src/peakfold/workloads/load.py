@@ -57,7 +57,14 @@ def load_target(target: str, *, seed: int = 0, **options: Unpack[Options]) -> Ta
         raise _unknown(target)
     file = Path(path)
     if not file.is_file():
-        raise UsageError("target", "the file does not exist", where=path, hint="check the path")
+        raise UsageError(
+            stage="target",
+            what="the file does not exist",
+            where=path,
+            expected="path/to/file.py:function",
+            got="no such file",
+            hint="check the path",
+        )
     make = _function(_imported(file), file, function)
     _check_options(make, given, f"{path}:{function}")
     with _user_code(file, f"{function}() failed"), torch.random.fork_rng():
@@ -69,7 +76,11 @@ def load_target(target: str, *, seed: int = 0, **options: Unpack[Options]) -> Ta
 def _unknown(target: str) -> UsageError:
     if target.endswith(".py"):
         return UsageError(
-            "target", "the function is missing", got=repr(target), hint=f"write {target}:function"
+            stage="target",
+            what="the function is missing",
+            expected="path/to/file.py:function",
+            got=repr(target),
+            hint=f"write {target}:function",
         )
     close = difflib.get_close_matches(target, (*NAMES, *BEYOND_NAMES), n=1)
     return UsageError(
@@ -77,14 +88,21 @@ def _unknown(target: str) -> UsageError:
         what="unknown target",
         expected=f"path/to/file.py:function, or a workload: {', '.join((*NAMES, *BEYOND_NAMES))}",
         got=repr(target),
-        hint=f"did you mean {close[0]!r}?" if close else "",
+        hint=f"did you mean {close[0]!r}?" if close else "name a workload, or a file and its function",
     )
 
 
 def _imported(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"_peakfold_target_{file.stem}", file.resolve())
     if spec is None or spec.loader is None:
-        raise UsageError("target", "the file is not Python source", where=str(file), expected="a .py file")
+        raise UsageError(
+            stage="target",
+            what="the file is not Python source",
+            where=str(file),
+            expected="a .py file",
+            got=repr(file.suffix),
+            hint="put the function into a file whose name ends in .py",
+        )
     module = importlib.util.module_from_spec(spec)
     folder = str(file.resolve().parent)
     if folder not in sys.path:
@@ -111,6 +129,7 @@ def _function(module: ModuleType, file: Path, name: str) -> Callable[..., object
         where=str(file),
         expected=f"one of: {', '.join(functions)}" if functions else f"a function that returns {_FOUR}",
         got="nothing of this name" if found is None else _kind(found),
+        hint="name one of these, or define it" if functions else "define it in the file",
     )
 
 
@@ -137,6 +156,7 @@ def _user_code(file: Path, what: str) -> Iterator[None]:
             stage="target",
             what=what,
             where=_place(error, file),
+            expected="Python that runs",
             got=f"{type(error).__name__}: {error}",
             hint="run the file with Python to see the whole traceback",
         ) from error
@@ -180,7 +200,12 @@ def _as_target(result: object, where: str) -> Target:
 
 def _other(where: str, got: str, expected: str = _FOUR) -> UsageError:
     return UsageError(
-        "target", "the function returns something else", where=where, expected=expected, got=got
+        stage="target",
+        what="the function returns something else",
+        where=where,
+        expected=expected,
+        got=got,
+        hint="have it return these; docs/cli.md shows one",
     )
 
 
