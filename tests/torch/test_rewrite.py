@@ -178,6 +178,35 @@ def test_every_neighbour_computes_the_same(piece, seed):
         assert set(done.ids.gone) == graph.node.keys() - done.graph.node.keys()
 
 
+CONVOLVED = {
+    "convolution_of_sum": lambda conv: lambda x, y, w, v: conv(x, w) + conv(y, w),
+    "convolution_by_sum": lambda conv: lambda x, y, w, v: conv(x, w) + conv(x, v),
+    "joined_convolutions": lambda conv: lambda x, y, w, v: torch.cat((conv(x, w), conv(x, v)), 1),
+    "scale_of_convolution": lambda conv: lambda x, y, w, v: conv(x * 3.0, w),
+}
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("rule", CONVOLVED)
+def test_convolutions_of_any_number_of_dimensions_are_made_as_they_were(rule, dims):
+    convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[dims - 1]
+
+    def made(groups):
+        function = CONVOLVED[rule](lambda x, w: convolve(x, w, None, 2, 1, 1, groups))
+        x, w = (2, 4, *(5,) * dims), (4, 4 // groups, *(3,) * dims)
+        batch = tuple(torch.rand(shape) for shape in (x, x, w, w))
+        graph = simplify(Task(Piece(function), None, None, batch).capture().graph).graph
+        found = [one.apply() for one in neighbours(graph, hand_rules()) if one.rule.name == rule]
+        return graph, found
+
+    graph, found = made(groups=1)
+    assert found
+    for one in found:
+        for before, after in zip(results(graph), results(one.graph), strict=True):
+            torch.testing.assert_close(after, before)
+    assert not made(groups=2)[1]
+
+
 def test_views_are_lifted_past_pointwise_operators():
     def heads(q, k, v):
         return (q @ k.transpose(-2, -1) * 0.5) @ v

@@ -386,7 +386,8 @@ def _make_trace(maker: Maker, args: Sequence[Value], attrs: Attrs) -> Value:
 def _make_convolution(maker: Maker, args: Sequence[Value], attrs: Attrs) -> Value:
     window = attrs["window"]
     assert isinstance(window, tuple)
-    return maker.call("aten.convolution.default", *args, None, *window, False, (0, 0), 1)
+    spatial = len(maker.shape(args[1])) - 2
+    return maker.call("aten.convolution.default", *args, None, *window, False, (0,) * spatial, 1)
 
 
 def _make_pool(maker: Maker, args: Sequence[Value], attrs: Attrs) -> Value:
