@@ -166,6 +166,13 @@ def test_function_does_not_take_the_option(write):
         "  at: step.py:make\n"
         "  expected: a function that can be called as make(optimizer)\n"
         "  got: got an unexpected keyword argument 'optimizer'\n"
+        "  next: give the function a parameter optimizer, or leave the option away"
+    )
+
+
+def test_function_needs_what_no_option_gives(write):
+    write("def make(width): pass")
+    assert text_of("step.py:make").splitlines()[-1] == (
         "  next: give the parameter a default, or leave the option away"
     )
 

@@ -210,16 +210,17 @@ def served_below(task: Task, program: Program, bound: Layout) -> Program | None:
 def restated(error: InfeasibleError, capacity: int, resident: int) -> InfeasibleError:
     """Say of an arena what a search said of all bytes, the caller's own tensors included."""
     lowest, bound = error.lowest_peak_bytes - resident, max(error.lower_bound_bytes - resident, 0)
-    reason = error.what.partition(": ")[2]
+    head, _, reason = error.what.partition(": ")
     slow = reason.startswith("every program") and reason.endswith(" s")
     if reason.startswith("every program") and not slow:
         reason = f"every program needs at least {bytes_text(bound)} of it"
     found = InfeasibleError(
         stage="arena",
-        what=f"no program for this arena was found: {reason}",
+        what=head.replace("within the budget", "for this arena") + (f": {reason}" if reason else ""),
+        where=error.where,
         expected=f"an arena of {capacity} bytes" + (", and within the time" if slow else ""),
         got=f"at least {lowest} bytes live at once beside {bytes_text(resident)} outside of it; "
-        f"bound {bound} bytes",
+        + (f"bound {bound} bytes" if bound else "no bound is proved"),
         hint="allow more time"
         if slow
         else f"allow more than {lowest} bytes: places are whole lines of 64; and more time, if it is limited",

@@ -134,16 +134,20 @@ def _function(module: ModuleType, file: Path, name: str) -> Callable[..., object
 
 
 def _check_options(make: Callable[..., object], given: Mapping[str, object], where: str) -> None:
+    parameters = inspect.signature(make)
     try:
-        inspect.signature(make).bind(**given)
+        parameters.bind(**given)
     except TypeError as error:
+        unknown = [name for name in given if name not in parameters.parameters]
         raise UsageError(
             stage="target",
             what="the function does not take these options",
             where=where,
             expected=f"a function that can be called as {where.rpartition(':')[2]}({', '.join(given)})",
             got=str(error),
-            hint="give the parameter a default, or leave the option away",
+            hint=f"give the function a parameter {unknown[0]}, or leave the option away"
+            if unknown
+            else "give the parameter a default, or leave the option away",
         ) from error
 
 
