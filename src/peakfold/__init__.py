@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from peakfold.pipeline import (
+        LatencyWarning,
         estimate,
         largest_batch,
         load,
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "LatencyWarning",
     "__version__",
     "estimate",
     "largest_batch",

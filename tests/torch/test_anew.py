@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import peakfold
+from peakfold import LatencyWarning
 from peakfold.errors import InfeasibleError
-from peakfold.pipeline.anew import LatencyWarning, made_anew
+from peakfold.pipeline.anew import made_anew
 from peakfold.pipeline.request import request
 
 NONE_WITHIN = InfeasibleError("search", "no plan measured within the limits", expected="1.1x", got="1.3x")

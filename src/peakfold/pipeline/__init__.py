@@ -1,5 +1,6 @@
 """The stages in order, each named, timed and dumpable; and the public calls."""
 
+from peakfold.pipeline.anew import LatencyWarning
 from peakfold.pipeline.api import (
     estimate,
     estimate_target,
@@ -12,6 +13,7 @@ from peakfold.pipeline.api import (
 )
 
 __all__ = [
+    "LatencyWarning",
     "estimate",
     "estimate_target",
     "largest_batch",
