@@ -11,14 +11,17 @@ MOST = 4_000
 """Rectangles that are drawn and can be pointed at; the largest areas of more."""
 
 LARGEST = 10
+NARROW = 4.0
+"""Of WIDTH: narrower rectangles have no outline of another colour, which would hide them."""
 
 
 @dataclass(frozen=True)
 class Area:
-    """All rectangles of one kind, as one path in a box of WIDTH x HEIGHT."""
+    """All rectangles of one kind, as paths in a box of WIDTH x HEIGHT: wide ones and narrow ones."""
 
     kind: BlockKind
     path: str
+    narrow: str
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,22 @@ def drawing_of(arena: Arena) -> Drawing:
     shown = by_area[:MOST]
     kinds = [kind for kind in STACK if any(block.kind == kind for block in shown)]
     return Drawing(
-        areas=tuple(
-            Area(kind, _path([b for b in shown if b.kind == kind], arena.nbytes, steps)) for kind in kinds
-        ),
+        areas=tuple(_area(kind, [b for b in shown if b.kind == kind], arena.nbytes, steps) for kind in kinds),
         bound=round(100 * arena.lower_bound_bytes / max(arena.nbytes, 1), 2),
         hidden=len(arena.blocks) - len(shown),
         largest=tuple(sorted(arena.blocks, key=lambda block: -block.nbytes)[:LARGEST]),
         data=_data(shown, arena),
     )
+
+
+def _area(kind: BlockKind, blocks: Sequence[ArenaBlock], top: int, steps: int) -> Area:
+    narrow = [block for block in blocks if _is_narrow(block, steps)]
+    wide = [block for block in blocks if not _is_narrow(block, steps)]
+    return Area(kind, _path(wide, top, steps), _path(narrow, top, steps))
+
+
+def _is_narrow(block: ArenaBlock, steps: int) -> bool:
+    return WIDTH * (block.end - block.start) / steps < NARROW
 
 
 def _path(blocks: Sequence[ArenaBlock], top: int, steps: int) -> str:

@@ -75,6 +75,20 @@ def test_a_rectangle_a_buffer(arena):
     }
     assert drawing.bound == 100.0
     assert drawing.areas[0].path.startswith("M")
+    assert [area.narrow for area in drawing.areas] == [""] * 3
+
+
+def test_narrow_rectangles_keep_their_colour():
+    steps = tuple(f"s{i}" for i in range(1_000))
+    long = Request(640, 0, 4_000, 0, "long", "activations", 999)
+    brief = tuple(Request(64, i, i + 1, i, f"b{i}", "activations", i) for i in (5, 70))
+    shown = replace(make_report(layers=1), arena=arena_of(lay_out(Trace((long, *brief), steps, 4_001))))
+    [area] = drawing_of(shown.arena).areas
+    assert (area.path.count("Z"), area.narrow.count("Z")) == (1, 2)
+    page = render_html(shown)
+    drawn = 'd="{}" fill="var(--activations)" stroke="var(--{})"'
+    assert drawn.format(area.path, "card") in page
+    assert drawn.format(area.narrow, "activations") in page
 
 
 def test_many_buffers_are_drawn_up_to_a_limit():
@@ -82,7 +96,7 @@ def test_many_buffers_are_drawn_up_to_a_limit():
         tuple(Request(64, i, i + 1, 0, "x", "workspace", 0) for i in range(MOST + 7)), ("a",), MOST + 8
     )
     drawing = drawing_of(arena_of(lay_out(many)))
-    assert (drawing.hidden, drawing.areas[0].path.count("Z")) == (7, MOST)
+    assert (drawing.hidden, drawing.areas[0].narrow.count("Z")) == (7, MOST)
     page = render_html(replace(make_report(layers=1), arena=arena_of(lay_out(many))))
     assert "7 of the smallest buffers are not drawn" in page
     assert len(page) < 1_000_000
