@@ -17,10 +17,11 @@ from peakfold.bridge.runtime.measure import live_curve, mark
 from peakfold.bridge.runtime.source import load_source
 from peakfold.cost.costs import Costs
 from peakfold.errors import PlanError
-from peakfold.ir.graph import Graph
+from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Compute, Plan, Region, Run
 from peakfold.ir.regions import candidates
 from peakfold.ir.text import parse_plan, print_plan
+from peakfold.ops.inplace import LOOP, reusable_operands
 from peakfold.pipeline import prove
 from peakfold.pipeline.exact import Precise
 from peakfold.pipeline.program import Program, emit_plan
@@ -31,6 +32,9 @@ from peakfold.plan.fission.dims import components
 from peakfold.plan.fission.prepare import prepare
 from peakfold.plan.fission.program import Nest, outer_plan, planned
 from peakfold.plan.fission.widest import widest
+from peakfold.plan.schedule.arrays import tabulate
+from peakfold.plan.schedule.chains import chain
+from peakfold.plan.schedule.frame import frame
 from peakfold.workloads import build
 
 FREE = Costs({}, {})
@@ -191,6 +195,17 @@ class Normed(nn.Module):
         return self.two(torch.relu(self.norm(self.one(x))))
 
 
+class Tied(nn.Module):
+    """Its table is read first and last, as an embedding that is the head too."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.middle = nn.Embedding(20, 6), nn.Linear(6, 6)
+
+    def forward(self, tokens):
+        return functional.linear(torch.tanh(self.middle(self.table(tokens))), self.table.weight)
+
+
 def _squares(model, x, y):
     return functional.mse_loss(model(x), y)
 
@@ -210,6 +225,7 @@ def programs() -> dict[str, tuple]:
         "queries": (Queries(), _squares, (torch.randn(2, 32, 6), torch.randn(2, 1, 6))),
         "image": (Image(), _labels, (torch.randn(6, 2, 8, 8), torch.randint(3, (6,)))),
         "normed": (Normed(), _labels, (torch.randn(9, 6), torch.randint(3, (9,)))),
+        "tied": (Tied(), _labels, (torch.randint(20, (4, 12)), torch.randint(20, (4, 12)))),
     }
 
 
@@ -318,6 +334,59 @@ def same_results(name: str, plan: Plan) -> None:
     for pair in graph.state:
         new = given[graph.input[pair.input].name]
         torch.testing.assert_close(new, expected[pair.output], atol=1e-5, rtol=1e-4)
+
+
+# --- sums that go on ------------------------------------------------------------------------------
+
+
+def tied_plan(parts: int, inner: int) -> Plan:
+    """The step in parts of the batch, and the head in parts of the sequence inside them; 1: it is not."""
+    graph = GRAPHS["tied"][0]
+    plan = batch_plan(graph, parts)
+    (body,) = derive(prepare(graph), plan.regions).bodies.values()
+    part = body.part
+    along = next(one for one in components(part) if one.length == 12)
+    head = [
+        i
+        for i in candidates(part)
+        if "embedding" not in part.node[i].op.name and "middle" not in part.node[i].name
+    ]
+    states = {Value(pair.input) for pair in part.state}
+    sums = [
+        n.id for n in part.nodes if n.op.name == "aten.addmm.default" and n.args[0] in states and n.id in head
+    ]
+    runs = tuple(Run(i) for i in sorted({run.node for run in widest(part, along, head)} | {*sums}))
+    nested = Plan(part.digest, regions=(Region(along.name, inner, runs),)) if inner > 1 else None
+    return replace(plan, regions=(replace(plan.regions[0], plan=nested),))
+
+
+@pytest.mark.parametrize("inner", [1, 3, 4])
+def test_a_weight_that_is_read_twice_has_one_sum(inner):
+    graph = GRAPHS["tied"][0]
+    plan = tied_plan(2, inner)
+    found = derive(prepare(graph), plan.regions)
+    (body,) = found.bodies.values()
+    table = next(given.id for given in graph.inputs if given.name == "table.weight")
+    kind = graph.type(Value(table))
+    firsts = [node for node in body.graph.nodes if node.op.name in ("aten.addmm.default", LOOP)]
+    begun = [
+        n for n in firsts for w in reusable_operands(body.graph, n) if body.graph.type(w.operand) == kind
+    ]
+    assert [node.op.name for node in begun] == [LOOP if inner > 1 else "aten.addmm.default"]
+    tables = tabulate(body.graph, FREE)
+    assert not frame(tables).droppable[tables.step_of[begun[0].id]]
+    assert chain(tables, *(tables.index(v) for v in ends_of(body, kind)))
+    nest = planned(found, outer_plan(plan, found), lambda _: FREE)
+    text = emit(nest.graph, nest.schedule, nest.timeline, loops=nest.loops)
+    assert text.count("zeros([20, 6]") == 1
+    same_results("tied", plan)
+
+
+def ends_of(body, kind) -> tuple[Value, Value]:
+    """The state of a part of this type, and its new value."""
+    return next(
+        (Value(pair.input), pair.output) for pair in body.graph.state if body.graph.type(pair.output) == kind
+    )
 
 
 # --- what borders are written with -----------------------------------------------------------------

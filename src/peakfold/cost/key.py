@@ -5,11 +5,8 @@ from dataclasses import dataclass
 
 from peakfold.ir.graph import Arg, Graph, Node, Symbol, Value
 from peakfold.ir.types import TensorType, Type
-from peakfold.ops.inplace import is_placed
+from peakfold.ops.inplace import LOOP, is_placed
 from peakfold.ops.recurrent import keeps_workspace
-
-LOOP = "peakfold.loop"
-"""The operator of a node that stands for a region: its cost is that of its parts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ In both, the arguments are those of the functional form, in the same order, and 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from peakfold.ir.graph import Graph, Node, Value
+from peakfold.ir.graph import Arg, Graph, Node, Value
 from peakfold.ir.types import TensorType, Type
 
 
@@ -206,6 +206,11 @@ FORMS: dict[str, Forms] = {
     "aten.exponential.default": _only("exponential"),
 }
 
+LOOP = "peakfold.loop"
+"""The operator of a node that stands for a region."""
+OVER = "over"
+"""What says of a loop which outputs may be written over which of its arguments: pairs of places."""
+
 PLACE = "peakfold.place.default"
 """Writes a part into its place of a tensor: the in-place overload that ``aten.slice_scatter`` lacks."""
 
@@ -234,11 +239,25 @@ def reusable_operands(graph: Graph, node: Node) -> tuple[InPlace, ...]:
         aten.add_.Tensor  0
         aten.add.out out 1
     """
+    over = dict(node.kwargs).get(OVER) if node.op.name == LOOP else None
+    if isinstance(over, tuple):
+        return tuple(_over(graph, node, over))
     forms = FORMS.get(node.op.name) or BORDERS.get(node.op.name)
     if forms is None or len(node.types) != 1 or not _allowed(forms, node.types[0]):
         return ()
     fitting = [value for value in dict.fromkeys(node.inputs) if _fits(graph, node, forms, value)]
     return tuple(_ways(node, forms, fitting))
+
+
+def _over(graph: Graph, node: Node, pairs: tuple[Arg, ...]) -> Iterator[InPlace]:
+    for pair in pairs:
+        assert isinstance(pair, tuple)
+        output, place = pair
+        assert isinstance(output, int)
+        assert isinstance(place, int)
+        operand = node.args[place]
+        if isinstance(operand, Value) and graph.type(operand) == node.types[output]:
+            yield InPlace(output, operand, LOOP)
 
 
 def is_placed(graph: Graph, node: Node) -> bool:

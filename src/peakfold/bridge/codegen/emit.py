@@ -136,6 +136,7 @@ def _operators(
         for step in schedule.steps
         if isinstance(step, Compute)
         for reuse in step.reuses
+        if step.run.node not in loops
     ]
     nests = (*(repeat.nest for repeat in loops.values()), *chain.from_iterable(bodies.values()))
     inside = [_operators(one.graph, one.schedule, one.loops, one.bodies) for one in nests]

@@ -153,6 +153,7 @@ class Frame:
         same = {Value(node.id, r.output): r.operand for r in reuses if r.kind == "update"}
         for value, operand in same.items():
             self._names[value] = self._names[self.graph.storage(operand)]
+            self._storages[self._latest[value]].names.pop(value, None)
         others = [self._names[value] for value in node.outputs if value not in same]
         return f"{', '.join(others)} = " if others else ""
 

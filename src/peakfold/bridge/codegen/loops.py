@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from peakfold.bridge.codegen.frame import Frame
-from peakfold.bridge.codegen.writer import INDENT, margin, section
+from peakfold.bridge.codegen.writer import INDENT, deletion, margin, section
+from peakfold.ir.graph import Value
 from peakfold.ir.plan import Compute
 from peakfold.ir.types import TensorType, contiguous_strides
 from peakfold.plan.fission.derived import Initial
@@ -33,12 +34,22 @@ def loop_lines(frame: Frame, step: Compute, write: WriteBody, marks: bool) -> It
     live = frame.live
     for index, value in enumerate(node.outputs):
         frame.namer.call(value, body.name_of(index))
+    taken = {reuse.output: reuse for reuse in step.reuses}
+    begins = {index: frame.read(node.inputs[place]) for index, place in body.begins.items()}
     names = frame.define(node, step.run)
+    ended = {index: frame.take(node, step.run, reuse) for index, reuse in taken.items()}
+    frame.rename(node, [reuse for reuse in step.reuses if frame.is_nested])
     yield section(f"{body.region.axis} in {len(body.starts)} parts of {body.size}")
-    for name, kind, initial in zip(names, node.types, body.initial, strict=True):
+    for index, (name, kind, initial) in enumerate(zip(names, node.types, body.initial, strict=True)):
         assert isinstance(kind, TensorType)
+        if index in taken:
+            if frame.read(Value(node.id, index)) == name:
+                yield f"{INDENT}{name} = {begins[index]}"
+            yield from deletion(ended[index])
+            continue
         live += kind.nbytes
-        yield margin(f"{INDENT}{name} = {_allocation(kind, initial)}", kind.nbytes, live)
+        made = f"{begins[index]}.clone()" if initial == "given" else _allocation(kind, initial)
+        yield margin(f"{INDENT}{name} = {made}", kind.nbytes, live)
     if marks:
         yield f"{INDENT}mark()"
     start, stop = frame.namer.fresh("start"), frame.namer.fresh("stop")
@@ -54,7 +65,11 @@ def _inside(frame: Frame, step: Compute, start: str, stop: str) -> Frame:
     repeat = frame.loops[step.run.node]
     body = repeat.body
     node = frame.graph.node[step.run.node]
-    given = {ident: frame.read(value) for ident, value in zip(body.operands, node.inputs, strict=True)}
+    given = {
+        ident: frame.read(value)
+        for ident, value in zip(body.operands, node.inputs, strict=True)
+        if ident not in body.results
+    }
     given |= {ident: frame.read(value) for ident, value in zip(body.results, node.outputs, strict=True)}
     given |= {number.input: number.text(start, stop) for number in body.numbers}
     return frame.nested(repeat.nest, given, "_part")

@@ -120,7 +120,10 @@ def _parts(body: Body, node: Node, values: Mapping[Value, Any]) -> list[torch.Te
     tensors = {ident: found for ident, found in given.items() if isinstance(found, torch.Tensor)}
     scalars = {ident: found for ident, found in given.items() if ident not in tensors}
     kinds = [kind for kind in node.types if isinstance(kind, TensorType)]
-    results = [_blank(kind, initial) for kind, initial in zip(kinds, body.initial, strict=True)]
+    results = [
+        tensors[ident].clone() if ident in tensors else _blank(kind, initial)
+        for ident, kind, initial in zip(body.results, kinds, body.initial, strict=True)
+    ]
     new = body.graph.new_value
     for start, stop in body.ends:
         numbers = {number.input: number.at(start, stop) for number in body.numbers}

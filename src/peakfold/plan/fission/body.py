@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from peakfold.errors import PlanError
-from peakfold.ir.graph import Graph, Input, Node, Op, State, Value, substitute
+from peakfold.ir.graph import Graph, Input, Node, State, Value, substitute
 from peakfold.ir.plan import Region
 from peakfold.ir.types import ScalarType, TensorType, Type
 from peakfold.ops.links import links_of
 from peakfold.ops.strides import reads_strides
+from peakfold.plan.fission.accumulate import accumulated
 from peakfold.plan.fission.borders import Names, NumberOf, Place, combined, placed, sliced
 from peakfold.plan.fission.carries import Carried, carried, carry_of
 from peakfold.plan.fission.derived import WHOLE, Assigned, Initial, Number
@@ -32,11 +33,6 @@ INITIAL: Mapping[Combine, Initial] = {
     "min": "highest",
 }
 """What changes nothing when it is combined with a part."""
-PRODUCTS: Mapping[str, str] = {
-    "aten.mm.default": "aten.addmm.default",
-    "aten.bmm.default": "aten.baddbmm.default",
-}
-"""Matrix products, and what adds them to an accumulator without a product of their own."""
 
 
 @dataclass(frozen=True)
@@ -282,30 +278,6 @@ class _Extents(Mapping[int, Value]):
 
     def __len__(self) -> int:
         return 0
-
-
-def accumulated(nodes: Sequence[Node], state: Sequence[State]) -> tuple[list[Node], list[State]]:
-    """Make products that are only added to a state add to it themselves."""
-    readers: dict[Value, list[Node]] = {}
-    for node in nodes:
-        for value in node.inputs:
-            readers.setdefault(value, []).append(node)
-    by_id = {node.id: node for node in nodes}
-    sums = {pair.output.node: pair for pair in state}
-    fused: dict[int, Node] = {}
-    gone: dict[int, Value] = {}
-    for ident, pair in sums.items():
-        total = by_id[ident]
-        made = total.args[1] if total.op.name == "aten.add.Tensor" else None
-        if not isinstance(made, Value) or len(readers[made]) > 1 or made.node not in by_id:
-            continue
-        maker = by_id[made.node]
-        if maker.op.name in PRODUCTS and maker.types == total.types:
-            args = (Value(pair.input), *maker.args)
-            fused[maker.id] = replace(maker, op=Op(PRODUCTS[maker.op.name]), args=args)
-            gone[ident] = Value(maker.id)
-    kept = [fused.get(node.id, node) for node in nodes if node.id not in gone]
-    return kept, [replace(pair, output=gone.get(pair.output.node, pair.output)) for pair in state]
 
 
 def part_size(region: Region, length: int) -> int:

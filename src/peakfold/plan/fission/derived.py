@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from peakfold.cost.key import LOOP
 from peakfold.ir.graph import Graph, Node, Value
 from peakfold.ir.plan import Region
+from peakfold.ops.inplace import LOOP
 from peakfold.plan.fission.states import Assignment
 
 __all__ = ["LOOP", "Assigned", "Body", "Derived", "Initial", "Number", "Term", "Which"]
@@ -17,8 +17,8 @@ WHOLE = ".whole"
 Which = Literal["start", "stop", "extent"]
 """First place of a part, the place after its last, how many there are."""
 
-Initial = Literal["empty", "zeros", "ones", "lowest", "highest"]
-"""What an output of a loop holds before the first part; lowest and highest of its type."""
+Initial = Literal["empty", "zeros", "ones", "lowest", "highest", "given"]
+"""What an output of a loop holds before the first part: lowest and highest of its type, what is given."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ class Body:
         size: of a part; the last part has the rest.
         part: the graph of a part, before its own regions are split off.
         derived: the same after it.
-        operands: inputs of the body, one for each argument of ``loop``.
+        operands: inputs of the body, one for each argument of ``loop``; one that a result begins as
+            is that result.
         made: what the rest reads, as Values of the graph that was split, one for each output of ``loop``.
         results: state inputs of the body, one for each output of ``loop``.
         initial: what each result holds before the first part.
@@ -145,6 +146,12 @@ class Body:
         """Return the name of what output ``index`` of the loop is: that of the node that makes it."""
         name = self.graph.input[self.results[index]].name
         return name.removesuffix(WHOLE)
+
+    @property
+    def begins(self) -> Mapping[int, int]:
+        """The argument of the loop that each output begins as, where it begins as one: places of both."""
+        place = {ident: at for at, ident in enumerate(self.operands)}
+        return {index: place[ident] for index, ident in enumerate(self.results) if ident in place}
 
     @property
     def ends(self) -> Iterator[tuple[int, int]]:

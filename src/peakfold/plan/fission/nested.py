@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from peakfold.ir.graph import Graph
+from peakfold.ir.graph import Graph, Node
 from peakfold.ir.plan import Anchor, Plan, Region
+from peakfold.plan.fission.accumulate import PRODUCTS
 from peakfold.plan.fission.axes import Axes
 from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.derived import Body
@@ -80,12 +81,12 @@ def _around(graph: Graph, tree: Tree, inner: Parts, outer: Region, axes: Axes, p
 def _in_part(body: Body, region: Region, graph: Graph, axes: Axes) -> Region:
     """A region in terms of one part.
 
-    Where the outer axis is outside its factor, that is shorter there; what the outer region leaves out, and
-    products that add to a result of it by themselves, stay outside the inner one.
+    Where the outer axis is outside its factor, that is shorter there; what the outer region leaves out stays
+    outside the inner one.
     """
     own = body.part.node
     runs = tuple(
-        run for run in region.runs if run.node in own and own[run.node].op == graph.node[run.node].op
+        run for run in region.runs if run.node in own and _is_same(own[run.node], graph.node[run.node])
     )
     region = replace(region, runs=runs)
     anchor = region.anchor
@@ -94,6 +95,11 @@ def _in_part(body: Body, region: Region, graph: Graph, axes: Axes) -> Region:
     inside = frozenset(within(graph, body.region.runs))
     state = axes(graph, body.region, inside).states.get(anchor.value)
     return replace(region, anchor=_shorter(anchor, state, body.size))
+
+
+def _is_same(own: Node, node: Node) -> bool:
+    """Whether a node of a part does what it does in the program, be it into a sum of the part."""
+    return own.op.name in (node.op.name, PRODUCTS.get(node.op.name))
 
 
 def _shorter(anchor: Anchor, state: object, size: int) -> Anchor:

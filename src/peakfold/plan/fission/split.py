@@ -17,6 +17,7 @@ from peakfold.ir.regions import why_not_inside
 from peakfold.ir.types import Type
 from peakfold.plan.fission.body import WITHOUT, Builder, PartOf, first_fresh, refused
 from peakfold.plan.fission.derived import LOOP, Assigned, Body, Derived
+from peakfold.plan.fission.started import apart, started
 
 Assign = Callable[[Graph, Region, frozenset[int]], Assigned]
 """Gives the states of a region: its graph, the region, and the ids of its nodes and the views between."""
@@ -37,6 +38,7 @@ def split(graph: Graph, regions: Sequence[Region], assign: Assign, part_of: Part
     """
     if not regions:
         return Derived(graph, {})
+    graph = apart(graph, regions)
     _require_runs(graph, regions)
     builders = [_builder(graph, region, assign, part_of) for region in regions]
     home = {run.node: index for index, region in enumerate(regions) for run in region.runs if not run.k}
@@ -67,7 +69,7 @@ def split(graph: Graph, regions: Sequence[Region], assign: Assign, part_of: Part
             numbers=built.numbers,
             is_even=builder.is_even,
         )
-    return Derived(outer.graph(loops, made), bodies)
+    return started(outer.graph(loops, made), bodies)
 
 
 def _require_equal_parts(around: Builder, regions: Sequence[Region]) -> None:

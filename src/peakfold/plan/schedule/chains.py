@@ -47,13 +47,13 @@ def _overwritten(tables: Tables, made: int) -> list[int]:
 
 
 def _between(tables: Tables, v: int, made: int) -> bool:
-    """Whether a storage serves only to make another one, in the update."""
-    maker = int(tables.producer[v])
+    """Whether a storage serves only to make another one, in the update. What feeds that runs once."""
+    maker, user = int(tables.producer[v]), int(tables.producer[made])
     readers = tables.users[tables.user_begin[v] : tables.user_begin[v + 1]].tolist()
     return (
         maker >= 0
-        and bool(tables.update[maker])
-        and readers == [int(tables.producer[made])]
+        and bool(tables.update[maker] or tables.update[user])
+        and readers == [user]
         and not tables.is_output[v]
         and tables.replaces[v] < 0
     )

@@ -209,7 +209,7 @@ def _late(tables: Tables) -> Flags:
 
 
 def _droppable(tables: Tables, late: Flags, needs: Sequence[Sequence[int]]) -> Flags:
-    """Steps that repeat exactly, own all their outputs, and feed no update."""
+    """Steps that repeat exactly, own all their outputs, and feed no update and make no state in place."""
     allowed: Flags = ~tables.host & ~late & (tables.pure | tables.random)
     mixed = [any(a is not None for a in tables.graph.node[int(n)].aliases) for n in tables.nodes]
     allowed &= ~np.array(mixed, np.bool_)
@@ -217,9 +217,18 @@ def _droppable(tables: Tables, late: Flags, needs: Sequence[Sequence[int]]) -> F
         allowed[[int(tables.producer[v]) for v in needs[step]]] = False
     for step in np.flatnonzero(late).tolist():
         allowed[[int(tables.producer[v]) for v in needs[step]]] = False
-    kept = np.flatnonzero(tables.is_output & (tables.producer >= 0))
+    kept = np.flatnonzero((tables.is_output | _written_over(tables)) & (tables.producer >= 0))
     allowed[tables.producer[kept]] = False
     return allowed
+
+
+def _written_over(tables: Tables) -> Flags:
+    """New values of states that can be written over the old ones: what makes them cannot run again."""
+    found = np.zeros(len(tables.storages), np.bool_)
+    ways = set(zip(tables.reuse_output.tolist(), tables.reuse_operand.tolist(), strict=True))
+    for old, new in zip(tables.state_input.tolist(), tables.state_output.tolist(), strict=True):
+        found[new] = (new, old) in ways
+    return found
 
 
 def _targets(frame: Frame) -> Iterable[Target]:

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from peakfold.ir.graph import Graph, Value
 from peakfold.ir.plan import Region
 from peakfold.ops.links import Factor
+from peakfold.plan.fission.accumulate import PRODUCTS
 from peakfold.plan.fission.axes import Axes
-from peakfold.plan.fission.body import PRODUCTS
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.states import Assignment, Partial
 from peakfold.plan.reorder.problem import Problem, problem_of
