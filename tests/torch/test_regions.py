@@ -382,6 +382,20 @@ def test_a_weight_that_is_read_twice_has_one_sum(inner):
     same_results("tied", plan)
 
 
+@pytest.mark.parametrize("inner", [1, 3])
+def test_bytes_of_a_sum_that_goes_on_are_those_that_were_simulated_at_every_line(inner):
+    graph, tensors, scalars = GRAPHS["tied"]
+    plan = tied_plan(2, inner)
+    found = derive(prepare(graph), plan.regions)
+    nest = planned(found, outer_plan(plan, found), lambda _: FREE)
+    marked = load_source(emit(nest.graph, nest.schedule, nest.timeline, marks=True, loops=nest.loops))
+    given = {item.name: tensors[item.id].clone() for item in graph.inputs if item.id in tensors}
+    numbers = {item.name: scalars[item.id] for item in graph.inputs if item.id in scalars}
+    marked(given, numbers, mark)
+    curve = list(live_curve(lambda: marked(given, numbers, mark), nest.timeline.resident))
+    assert curve == list(marks_of(nest))
+
+
 def ends_of(body, kind) -> tuple[Value, Value]:
     """The state of a part of this type, and its new value."""
     return next(
