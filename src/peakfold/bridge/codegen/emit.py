@@ -296,5 +296,5 @@ def _commit(frame: Frame, step: Commit) -> Iterator[str]:
 
 
 def _return(frame: Frame) -> str:
-    values = ", ".join(frame.read(output.value) for output in frame.graph.outputs)
+    values = ", ".join(frame.view(output.value) for output in frame.graph.outputs)
     return f"{INDENT}return ({values},)" if values else f"{INDENT}return ()"

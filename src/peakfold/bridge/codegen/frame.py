@@ -7,6 +7,7 @@ from peakfold.bridge.codegen import operators
 from peakfold.bridge.codegen.literals import literal
 from peakfold.bridge.codegen.names import Namer
 from peakfold.bridge.codegen.pieces import single
+from peakfold.bridge.codegen.regrouped import beneath, same
 from peakfold.errors import PlanError
 from peakfold.ir.graph import Graph, Node, Value, values_in
 from peakfold.ir.plan import Buffer, Reuse, Run, Step
@@ -72,7 +73,11 @@ class Frame:
         return self._functions[operator]
 
     def read(self, value: Value) -> str:
-        """Return the expression of a value; views are written out where they are read."""
+        """Return the expression of a value; views are written out where they are read, where they differ."""
+        return self.view(same(self.graph, value, self._names))
+
+    def view(self, value: Value) -> str:
+        """Return the expression of a value, as a tensor of its own where it is a view."""
         texts: dict[Value, str] = {}
         stack = [value]
         while stack:
@@ -88,6 +93,8 @@ class Frame:
         if value in self._names:
             return []
         node = self.graph.node.get(value.node)
+        if node is not None and node.is_view:
+            node = beneath(self.graph, node, self._names)
         if node is None or not node.is_view:
             raise PlanError(
                 stage="codegen",
@@ -103,7 +110,8 @@ class Frame:
             if value.node in self.graph.input:
                 self.read_inputs[value.node] = None
             return name
-        node = single(self.graph, self.graph.node[value.node], value.index)
+        node = beneath(self.graph, self.graph.node[value.node], self._names)
+        node = single(self.graph, node, value.index)
         arguments = ", ".join(_arguments(node, texts))
         call = f"{self.function(node.op.name)}({arguments})"
         return f"{call}[{value.index}]" if operators.returns_sequence(node.op.name) else call

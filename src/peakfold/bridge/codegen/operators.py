@@ -1,5 +1,7 @@
 """Operators of the graph as torch's own functions."""
 
+from collections.abc import Mapping
+
 import torch
 
 from peakfold.errors import PlanError
@@ -18,6 +20,22 @@ KEEPING = (
     "",
 )
 """Lines of the function that an emitted file defines where a recurrent layer is trained."""
+
+METHODS: Mapping[str, str] = {
+    "aten.as_strided.default": "as_strided",
+    "aten.detach.default": "detach",
+    "aten.expand.default": "expand",
+    "aten.permute.default": "permute",
+    "aten.reshape.default": "reshape",
+    "aten.select.int": "select",
+    "aten.squeeze.dim": "squeeze",
+    "aten.t.default": "t",
+    "aten.transpose.int": "transpose",
+    "aten.unflatten.int": "unflatten",
+    "aten.unsqueeze.default": "unsqueeze",
+    "aten.view.default": "view",
+}
+"""Views that a method of tensors makes: a call of an overload takes twice as long."""
 
 
 def overload(name: str) -> torch._ops.OpOverload:
@@ -84,6 +102,10 @@ def reference(name: str, keeping: bool = False) -> str:
         'torch.ops.aten.add.Tensor'
         >>> reference("aten.mkldnn_rnn_layer.default", keeping=True)
         'keeping(torch.ops.aten.mkldnn_rnn_layer.default)'
+        >>> reference("aten.view.default")
+        'torch.Tensor.view'
     """
     overload(name)
+    if name in METHODS:
+        return f"torch.Tensor.{METHODS[name]}"
     return f"keeping(torch.ops.{name})" if keeping else f"torch.ops.{name}"
