@@ -46,3 +46,13 @@ def test_a_clock_that_tells_no_time_foretells_by_the_one_that_drops_nothing():
     silent = {"mm(8)": Share(1, 1.0, 0.0)}
     look = Look({"plain": silent}, {"plain": 3.0, "eager": 4.0}, 1.5)
     assert look.ratios()(program) == pytest.approx(9.0 / 4.0)
+
+
+def test_a_second_look_is_scaled_to_eager_of_the_first():
+    share = {"mm(8)": Share(1, 1.0, 1.0)}
+    first = Look({"plain": share}, {"plain": 3.0, "eager": 4.0}, 1.5)
+    second = Look({"plain": {}, "half": share}, {"plain": 9.0, "half": 2.0, "eager": 8.0}, 4.5)
+    both = first.beside(second)
+    assert both.seconds == {"plain": 3.0, "half": 1.0, "eager": 4.0}
+    assert both.seen == {"plain": share, "half": share}
+    assert both.usual == first.usual

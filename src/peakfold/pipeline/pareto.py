@@ -1,6 +1,6 @@
 """The Pareto front of a step: the least bytes at every time, predicted and measured."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -17,7 +17,7 @@ from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.ctrl_c import postponed
 from peakfold.pipeline.exact import Precise
 from peakfold.pipeline.forms import SHARE, Form, forms
-from peakfold.pipeline.in_place import Shares, clocks_in, spread
+from peakfold.pipeline.in_place import Shares, Subject, clocks_in, spread
 from peakfold.pipeline.measured import PLAIN, Measured, measured
 from peakfold.pipeline.peers import Ahead, PeerOf, Peers, ahead, peers_of, worth_timing
 from peakfold.pipeline.picked import LIMITS, MARGINS, Look, lowest_within
@@ -315,21 +315,32 @@ def _picked(
     progress: Progress,
 ) -> tuple[list[int], Mapping[str, Shares]]:
     """Return the points that are run, and what their steps took by the clock."""
-    first = spread(len(names), FIRST)
-    subjects = {names[i]: subject(i) for i in first}
-    progress("verify", 0.0, "a first look at the times, with clocks")
-    look = Look.at(
-        task, {PLAIN: (task, plain), **{n: (p.task, of) for n, (p, of) in subjects.items()}}, PLAIN
-    )
-    foretell = look.ratios()
+
+    def of(points: Iterable[int]) -> dict[str, Subject]:
+        return {names[i]: (subject(i)[0].task, subject(i)[1]) for i in sorted(points)}
+
+    def looked(points: Iterable[int]) -> Look:
+        return Look.at(task, {PLAIN: (task, plain), **of(points)}, PLAIN)
+
+    def within(look: Look) -> set[int]:
+        foretell = look.ratios()
+        return {*lowest_within(len(names), lambda index: foretell(subject(index)[1]), limits)}
+
     limits = [margin * limit for limit in LIMITS for margin in MARGINS]
-    within = lowest_within(len(names), lambda index: foretell(subject(index)[1]), limits)
-    picked = sorted({*first, *within})
-    others = {names[i]: (subject(i)[0].task, subject(i)[1]) for i in picked if i not in first}
-    if not look.seen:
+    first = {*spread(len(names), FIRST)}
+    progress("verify", 0.0, "a first look at the times, with clocks")
+    look = looked(first)
+    second = within(look) - first
+    if not second:
+        return sorted(first), look.seen
+    progress("verify", 0.0, "a second look, at the points that were found")
+    look = look.beside(looked(second))
+    third = within(look) - first - second
+    picked = sorted(first | second | third)
+    if not look.seen or not third:
         return picked, look.seen
     progress("verify", 0.0, "clocks in the other points")
-    return picked, {**look.seen, **clocks_in(others)}
+    return picked, {**look.seen, **clocks_in(of(third))}
 
 
 def _with(point: PointOf, measured: Mapping[str, Measured]) -> PointOf:

@@ -2,11 +2,11 @@
 
 Predicted times are off, so the lowest point within a limit is not known before programs ran. A few are, with
 clocks; the times of the others follow from what operators took in them, and a bisection of the front finds
-the points on both sides of each limit.
+the points on both sides of each limit. These are run too, and what they say of the others is asked once more.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peakfold.pipeline import prove
 from peakfold.pipeline.in_place import Shares, Subject, clocks_in, foretelling
@@ -46,6 +46,12 @@ class Look:
         """
         taken = prove.seconds(task, {name: program for name, (_, program) in programs.items()}, rounds=ROUNDS)
         return Look(clocks_in(programs), taken, taken[plain] / programs[plain][1].timeline.seconds)
+
+    def beside(self, other: "Look") -> "Look":
+        """Return what both say; times of the other one are taken as shares of eager's in its own run."""
+        scale = self.seconds["eager"] / other.seconds["eager"]
+        theirs = {name: scale * seconds for name, seconds in other.seconds.items()}
+        return replace(self, seen={**other.seen, **self.seen}, seconds={**theirs, **self.seconds})
 
     def ratios(self) -> Callable[[Program], float]:
         """Return what foretells the time of a program, over eager's."""
