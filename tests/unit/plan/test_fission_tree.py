@@ -8,9 +8,9 @@ from peakfold.plan.fission.candidates import Candidate
 from peakfold.plan.fission.tree import Tree, choices, first_parts, next_parts
 
 
-def candidate(nodes, axis="batch", length=12, again=()):
+def candidate(nodes, axis="batch", length=12, again=(), source="hot"):
     runs = tuple(sorted([Run(node) for node in nodes] + [Run(node, 1) for node in again]))
-    return Candidate(axis, length, runs, Anchor(Value(min(nodes)), 0), 100, 0, "hot")
+    return Candidate(axis, length, runs, Anchor(Value(min(nodes)), 0), 100, 0, source)
 
 
 BIG = candidate(range(10))
@@ -89,3 +89,40 @@ def test_the_inside_of_a_region_is_what_is_nested_in_it():
     parts = (1, 3, 2, 5, 1)
     assert TREE.outermost(parts) == (1, 2)
     assert TREE.inside(parts, 1) == (1, 1, 1, 5, 1)
+
+
+TURNED = Tree((BIG, candidate(range(3, 7), source="turn"), candidate(range(4, 6), source="turn"), LEFT))
+
+
+def test_around_the_turn_parts_are_finer_along_the_same_axis():
+    assert TURNED.fits(1, (6, 2, 1, 1))
+    assert TURNED.fits(1, (3, 4, 1, 1))
+    assert not TURNED.fits(1, (6, 3, 1, 1))  # a part has two places
+    assert not TURNED.fits(1, (12, 1, 1, 1))  # a part has one
+    ten = Tree((candidate(range(10), length=10), candidate(range(3, 7), length=10, source="turn")))
+    assert ten.fits(1, (5, 2))
+    assert not ten.fits(1, (4, 2))  # parts of 3 and of 1
+    assert not TURNED.fits(2, (6, 2, 1, 1))  # of a part that is around the turn itself
+
+
+def test_counts_are_along_the_whole_axis():
+    assert TURNED.counts((6, 2, 1, 1)) == (6, 12, 1, 1)
+    assert TURNED.counts((1, 2, 1, 1)) == (1, 2, 1, 1)
+    assert TURNED.counts((4, 1, 1, 7)) == (4, 1, 1, 7)
+    assert TURNED.counts((4, 2, 1, 1)) == (4, 6, 1, 1)  # places by two and one: nearly as by two
+
+
+def test_all_moves_around_the_turn_come_out():
+    waiting, seen = [TURNED.disabled], {TURNED.disabled}
+    while waiting:
+        for move in TURNED.moves(waiting.pop()):
+            outer, inner, within, _ = move.parts
+            for finer in (inner, within):
+                if outer > 1 and finer > 1:
+                    assert finer <= 12 // outer
+                    assert not 12 % -(-12 // outer)
+            assert 1 in (inner, within)
+            if move.parts not in seen:
+                seen.add(move.parts)
+                waiting.append(move.parts)
+    assert {(6, 2, 1, 1), (3, 1, 4, 1), (1, 4, 1, 1)} <= seen

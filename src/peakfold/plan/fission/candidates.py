@@ -24,7 +24,9 @@ from peakfold.plan.fission.states import Factor, Partial
 from peakfold.plan.fission.waists import Stretch, stretches
 from peakfold.plan.schedule.deadline import Deadline
 
-Source = Literal["widest", "stages", "dominator", "hot", "stretch", "bridge", "pair", "alike", "layers"]
+Source = Literal[
+    "widest", "stages", "dominator", "hot", "stretch", "bridge", "pair", "alike", "layers", "turn"
+]
 
 LEVELS = 4
 """Bands of scores (algorithm 1's L)."""

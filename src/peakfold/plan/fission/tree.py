@@ -114,25 +114,61 @@ class Tree:
     def _nests(self, one: int, other: int, parts: Parts) -> bool:
         """Whether the inner of two nested candidates can be in a part of the outer.
 
-        It is named by first runs, and sizes inside it are numbers: parts of the outer are of one size.
+        It is named by first runs, and sizes inside it are numbers: parts of the outer are of one size. Around
+        the turn it may be of finer parts along the same axis.
         """
         inner = one if self.is_within(one, other) else other
         outer = other if inner == one else one
         first = all(run.k == 0 for run in self.candidates[inner].runs)
         length, count = self.candidates[outer].length, parts[outer]
-        even = count == 1 or not length % -(-length // count)
-        return first and even and self.candidates[inner].axis != self.candidates[outer].axis
+        size = -(-length // count)
+        even = count == 1 or not length % size
+        if not self.is_finer(inner, outer):
+            return first and even
+        comes_out = size > 1 and (parts[inner] == 1 or _comes_out(size, parts[inner]))
+        around = inner in self.turns and outer not in self.turns
+        return first and even and comes_out and around and self.candidates[inner].length == length
+
+    def is_finer(self, inner: int, outer: int) -> bool:
+        """Whether a nested candidate has parts of the same places that the outer one has parts of."""
+        return self.candidates[inner].axis == self.candidates[outer].axis
+
+    @cached_property
+    def turns(self) -> tuple[int, ...]:
+        """Candidates around the turn."""
+        return tuple(k for k, one in enumerate(self.candidates) if one.source == "turn")
+
+    def counts(self, parts: Parts) -> Parts:
+        """Return in how many parts each candidate is along its whole axis, with those around it."""
+        if all(parts[k] == 1 for k in self.turns):
+            return parts
+        return tuple(self._count(k, parts) for k in range(len(parts)))
+
+    def _count(self, index: int, parts: Parts) -> int:
+        if parts[index] == 1 or index not in self.turns:
+            return parts[index]
+        around = (
+            n for k, n in enumerate(parts) if n > 1 and self.is_within(index, k) and self.is_finer(index, k)
+        )
+        length = self.candidates[index].length
+        size = -(-length // next(around, 1))
+        return -(-length // -(-size // parts[index]))
 
     def moves(self, parts: Parts) -> Iterator[Move]:
         """Yield the moves from a state: those of the paper, nesting, and a direct choice of the parts."""
         for index, candidate in enumerate(self.candidates):
             if parts[index] > 1:
-                yield from self._of_enabled(index, candidate, parts)
+                moves = self._of_enabled(index, candidate, parts)
+                yield from (move for move in moves if self._turn_fits(move.parts))
             elif self.fits(index, parts):
                 nested = any(count > 1 and self.is_within(index, k) for k, count in enumerate(parts))
                 after = _with(parts, index, first_parts(candidate))
                 if self.fits(index, after):
                     yield Move("nest" if nested else "enable", index, after)
+
+    def _turn_fits(self, parts: Parts) -> bool:
+        """Whether parts around the turn come out in those around them, of which the number may change."""
+        return all(self.fits(k, parts) for k in self.turns if parts[k] > 1)
 
     def _of_enabled(self, index: int, candidate: Candidate, parts: Parts) -> Iterator[Move]:
         inner = [k for k, count in enumerate(parts) if count > 1 and self.is_within(k, index)]

@@ -19,6 +19,7 @@ from peakfold.plan.fission.small import outside
 from peakfold.plan.fission.split import within
 from peakfold.plan.fission.stages import stages
 from peakfold.plan.fission.tree import Tree, region_of, rest_of
+from peakfold.plan.fission.turn import turned
 from peakfold.plan.fission.widest import widest
 from peakfold.plan.schedule.deadline import Deadline
 from peakfold.plan.schedule.lower import lower
@@ -44,7 +45,8 @@ class Roots:
         levels: bands of scores in which dominators are looked for (algorithm 1's L).
         tree: whether regions are looked for at all, beside the widest ones.
         hot: whether they are looked for around what lives at the peak alone; else around everything.
-        layers: whether the program is split layer by layer too, along the axes of most bytes.
+        layers: whether the program is split layer by layer too, along the axes of most bytes, and around the
+            turn from forward to backward in finer parts.
     """
 
     levels: int = LEVELS
@@ -72,6 +74,7 @@ def tree_of(
     if roots.layers:
         ground = Ground(reading)
         layers += [one for axis in hottest(graph, hot, along)[:WIDEST] for one in layered(ground, hot, axis)]
+        layers += [one for axis in hottest(graph, hot, along)[:1] for one in turned(ground, hot, axis)]
     if roots.tree:
         grown = candidates(graph, hot, along, levels=roots.levels, reading=reading, deadline=deadline)
         alike = [one for one in grown if one.source == "alike"][:IN_LAYERS]

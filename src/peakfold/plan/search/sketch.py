@@ -146,7 +146,8 @@ class Sketch:
 
     def unmeasured(self, parts: Parts) -> list[tuple[int, int]]:
         """Return the regions of a state, and their parts, whose seconds are a guess."""
-        return [(k, count) for k, count in enumerate(parts) if count > 1 and (k, count) not in self._exact]
+        counts = enumerate(self.tree.counts(parts))
+        return [(k, count) for k, count in counts if count > 1 and (k, count) not in self._exact]
 
     def measure(self, index: int, count: int) -> None:
         """Take the seconds of a region from the costs of the graph of one part; infinite where it is none.
@@ -220,8 +221,14 @@ class Sketch:
         """Seconds of a region, with those that parts of nested ones add in each of its parts."""
         inner = self.tree.inside(parts, index)
         nested = self.tree.outermost(inner)
-        within = sum(max(self._added(k, inner[k]), 0.0) * parts[index] for k in nested)
+        within = sum(max(self._added_within(k, index, parts), 0.0) for k in nested)
         return self._whole(index) + self._added(index, parts[index]) + within
+
+    def _added_within(self, inner: int, outer: int, parts: Parts) -> float:
+        """Seconds that parts of a nested region add in all parts of the outer one."""
+        if self.tree.is_finer(inner, outer):
+            return self._added(inner, self.tree.counts(parts)[inner]) - self._added(inner, parts[outer])
+        return self._added(inner, parts[inner]) * parts[outer]
 
     @cached_property
     def _items(self) -> Items:

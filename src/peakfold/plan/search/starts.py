@@ -11,7 +11,10 @@ WIDE = (4, 2, 8, 16, 6, 3)
 
 
 def wide(tree: Tree, start: State) -> Iterator[State]:
-    """Yield the states that split all that can be along one axis, reaching furthest, and bridges in them."""
+    """Yield the states that split all that can be along one axis, reaching furthest, and bridges in them.
+
+    In their parts, what is around the turn is in finer parts.
+    """
     bridges = [index for index, one in enumerate(tree.candidates) if one.source == "bridge"]
     for index, candidate in enumerate(tree.candidates):
         if candidate.source not in FAR and index >= WIDEST and index not in bridges:
@@ -20,7 +23,8 @@ def wide(tree: Tree, start: State) -> Iterator[State]:
         for parts in (n for n in WIDE if n in possible):
             one = start.to((*start.parts[:index], parts, *start.parts[index + 1 :]))
             yield one
-            yield from _with_bridges(tree, one, [k for k in bridges if k != index])
+            finer = [k for k in tree.turns if tree.is_within(k, index) and tree.is_finer(k, index)]
+            yield from _with_bridges(tree, one, [k for k in (*bridges, *finer) if k != index])
 
 
 def _with_bridges(tree: Tree, state: State, bridges: Sequence[int]) -> Iterator[State]:
@@ -29,4 +33,6 @@ def _with_bridges(tree: Tree, state: State, bridges: Sequence[int]) -> Iterator[
             continue
         possible = choices(tree.candidates[index].length)
         for parts in (n for n in WIDE if n in possible):
-            yield state.to((*state.parts[:index], parts, *state.parts[index + 1 :]))
+            after = (*state.parts[:index], parts, *state.parts[index + 1 :])
+            if tree.fits(index, after):
+                yield state.to(after)
