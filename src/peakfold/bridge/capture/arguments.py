@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 
 from peakfold.bridge.capture.host import HostBook, HostNumber, unrecorded
+from peakfold.bridge.capture.places import model_line
 from peakfold.errors import CaptureError
 from peakfold.ir.graph import Arg, Symbol, Value
 from peakfold.ir.types import DTYPE_BYTES, TensorType
@@ -70,6 +71,7 @@ def _symbol(arg: object) -> Symbol:
     raise CaptureError(
         stage="capture",
         what=f"an operator is given a {type(arg).__name__}, which a graph cannot hold",
+        where=model_line(),
         expected="tensors, numbers, strings, dtypes, devices, layouts, memory formats",
         hint="use the default generator"
         if isinstance(arg, torch.Generator)

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 import torch
 
-from peakfold.bridge.capture.storage import HOLE, Geometry, ViewCall
+from peakfold.bridge.capture.places import model_line
+from peakfold.bridge.capture.storage import HOLE, Geometry, View, ViewCall
+from peakfold.errors import CaptureError
 
 aten = torch.ops.aten
 
@@ -126,6 +128,13 @@ _RESHAPE: frozenset[torch._ops.OpOverload] = frozenset(
     (aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default,
      aten.squeeze.dim, aten.squeeze.dims, aten._reshape_alias.default)
 )  # fmt: skip
+_UNDONE_BY: Mapping[torch._ops.OpOverload, torch._ops.OpOverload] = {
+    aten.view_as_real.default: aten.view_as_complex.default,
+    aten.view_as_complex.default: aten.view_as_real.default,
+    aten._conj.default: aten._conj_physical.default,
+    aten._neg_view.default: aten.neg.default,
+}
+"""Views of numbers of another kind: what undoes each."""
 
 
 def inverse(call: ViewCall, index: int, whole: Geometry) -> Inverse:
@@ -134,6 +143,10 @@ def inverse(call: ViewCall, index: int, whole: Geometry) -> Inverse:
     part = call.outputs[index]
     if op in _SAME:
         return op, (NEW, *args[1:])
+    if op in _UNDONE_BY:
+        return _UNDONE_BY[op], (NEW,)
+    if op is aten.view.dtype:
+        return op, (NEW, whole.dtype)
     if op is aten.permute.default:
         return _permute(call, len(whole.shape))
     if op in _RESHAPE:
@@ -152,3 +165,30 @@ def inverse(call: ViewCall, index: int, whole: Geometry) -> Inverse:
         return _scatter_slice(part, dim, start)
     strided = (HOLE, NEW, list(part.shape), list(part.strides), part.offset - whole.offset)
     return aten.as_strided_scatter.default, strided
+
+
+def written_into(view: View, call: ViewCall) -> View:
+    """Return the tensor that what is written into a view is scattered into: what it was viewed from.
+
+    ``as_strided`` counts in the storage and not in the tensor: with it, that is all of the storage.
+    """
+    above = view.parent
+    assert above is not None
+    op, _ = inverse(call, view.index, above.geometry)
+    if op is not aten.as_strided_scatter.default:
+        return above
+    while above.parent is not None and not _is_of_another_kind(above):
+        above = above.parent
+    if above.parent is not None and above.parent.is_part:
+        raise CaptureError(
+            stage="capture",
+            what=f"a tensor is written through {call.op}, of a part that is seen as of another kind",
+            where=model_line(),
+            expected="views that are slices, or of a whole tensor",
+            hint="write into a clone() of the part, and copy it back",
+        )
+    return above
+
+
+def _is_of_another_kind(view: View) -> bool:
+    return view.call is not None and (view.call.op in _UNDONE_BY or view.call.op is aten.view.dtype)

@@ -1,5 +1,6 @@
 """The tape: Values, the tensors that stand for them, and the nodes that have been recorded."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -9,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from peakfold.bridge.capture.arguments import argument, ordered, recognised, tensor_type
-from peakfold.bridge.capture.functional import NEW, draws, inverse
+from peakfold.bridge.capture.functional import NEW, draws, inverse, written_into
 from peakfold.bridge.capture.host import HostBook, HostNumber
 from peakfold.bridge.capture.places import Places, model_line
 from peakfold.bridge.capture.replay import Replay
@@ -230,9 +231,11 @@ class Tape:
 
     def _write(self, view: View, value: Value, made: torch.Tensor) -> None:
         while view.parent is not None:
+            above = view.parent
             if view.call is not None:
-                value, made = self._scatter(view, view.call, value, made)
-            view = view.parent
+                above = written_into(view, view.call)
+                value, made = self._scatter(view, view.call, above, value, made)
+            view = above
         whole = view.cell.geometry
         if tuple(made.stride()) != whole.strides or made.dtype != whole.dtype:
             value, made = self.compute(aten.copy.default, (view.cell.value, value), (self._fake(whole), made))
@@ -241,18 +244,51 @@ class Tape:
         view.cell.version += 1
 
     def _scatter(
-        self, view: View, call: ViewCall, value: Value, made: torch.Tensor
+        self, view: View, call: ViewCall, above: View, value: Value, made: torch.Tensor
     ) -> tuple[Value, torch.Tensor]:
-        assert view.parent is not None
-        above = view.parent
         op, args = inverse(call, view.index, above.geometry)
+        rest = {"memory_format": torch.contiguous_format}
         if not any(arg is HOLE for arg in args):
+            if made.dtype != above.geometry.dtype and not made.is_contiguous():
+                value, made = self.compute(aten.clone.default, (value,), (made,), rest)
             return self.compute(op, _filled(args, None, value), _filled(args, None, made))
+        if op is aten.as_strided_scatter.default:
+            return self._scatter_strided(call.outputs[view.index], above, value, made)
         old, fake = self.read(above), self._fake(above.geometry)
         if above.is_part:  # a scatter copies all of the storage that its operand is a part of
-            rest = {"memory_format": torch.contiguous_format}
             old, fake = self.compute(aten.clone.default, (old,), (fake,), rest)
         return self.compute(op, _filled(args, old, value), _filled(args, fake, made))
+
+    def _scatter_strided(
+        self, part: Geometry, above: View, value: Value, made: torch.Tensor
+    ) -> tuple[Value, torch.Tensor]:
+        """Scatter a part by its strides, counted from where the whole starts, wherever that lies."""
+        whole, sides = above.geometry, (list(part.shape), list(part.strides))
+        start, count = part.offset - whole.offset, math.prod(whole.shape)
+        old = self.read(above), self._fake(whole)
+        strided = aten.as_strided_scatter.default
+        if not whole.is_dense:
+            sizes = (list(whole.shape), list(whole.strides))
+            room = self._then(aten.new_empty_strided.default, old, *sizes)
+            room = self.compute(aten.copy.default, (room[0], old[0]), (room[1], old[1]))
+            return self.compute(strided, (room[0], value, *sides, start), (room[1], made, *sides, start))
+        order = sorted(range(len(whole.shape)), key=lambda dim: -whole.strides[dim])
+        line = self._then(aten.reshape.default, self._then(aten.permute.default, old, order), [count])
+        rest = self._then(aten.clone.default, self._then(aten.slice.Tensor, line, 0, start, count))
+        put = self.compute(strided, (rest[0], value, *sides), (rest[1], made, *sides))
+        if start:
+            where = (0, start, count)
+            put = self.compute(
+                aten.slice_scatter.default, (line[0], put[0], *where), (line[1], put[1], *where)
+            )
+        back = self._then(aten.reshape.default, put, [whole.shape[dim] for dim in order])
+        return self._then(aten.permute.default, back, [order.index(dim) for dim in range(len(order))])
+
+    def _then(
+        self, op: OpOverload, operand: tuple[Value, torch.Tensor], *rest: object
+    ) -> tuple[Value, torch.Tensor]:
+        value, fake = operand
+        return self.compute(op, (value, *rest), (fake, *rest))
 
     def _fake(self, geometry: Geometry) -> torch.Tensor:
         with self.fake:
