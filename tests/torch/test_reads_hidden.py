@@ -9,6 +9,7 @@ import enum
 import functools
 import importlib
 import itertools
+import operator
 import random
 import threading
 import types
@@ -82,6 +83,13 @@ def deep(depth):
     return holder(inner=deep(depth - 1)) if depth else holder(by=1.0)
 
 
+def tried(held):
+    try:
+        return held.to_come
+    except AttributeError:
+        return 1.0
+
+
 CONTAINERS = {
     "long list": ([1.0] * 100, lambda held: held[3], lambda held: held.__setitem__(3, 2.0)),
     "long dict": (
@@ -148,6 +156,31 @@ CONTAINERS = {
         lambda held: held.keywords.update(alpha=2),
     ),
     "sign of zero": ([0.0], lambda held: held[0], lambda held: held.__setitem__(0, -0.0)),
+    "an attribute to come, by hasattr": (
+        holder(),
+        lambda held: 2 if hasattr(held, "to_come") else 1,
+        lambda held: setattr(held, "to_come", 1),
+    ),
+    "an attribute to come, by getattr": (
+        [types.SimpleNamespace()],
+        lambda held: getattr(held[0], "to_come", 1.0),
+        lambda held: setattr(held[0], "to_come", 2.0),
+    ),
+    "an attribute to come, by trying": (
+        holder(),
+        lambda held: tried(held),
+        lambda held: setattr(held, "to_come", 2.0),
+    ),
+    "an attribute of a class to come": (
+        type("Held", (), {}),
+        lambda held: 2 if hasattr(held, "to_come") else 1,
+        lambda held: setattr(held, "to_come", 1),
+    ),
+    "attributes of attributes by one text": (
+        holder(inner=holder(by_text=1.0)),
+        lambda held: operator.attrgetter("inner.by_text")(held),
+        lambda held: setattr(held.inner, "by_text", 2.0),
+    ),
     "weak reference": (
         (kept := holder(by=1.0), weakref.ref(kept)),
         lambda held: held[1]().by,
@@ -162,6 +195,27 @@ def test_containers(case):
     broken = guarded(Reading(lambda model, x: x * read(model.held), held=held))
     change(held)
     assert "changed" in broken() or "captured as" in broken()
+
+
+def test_a_module_whose_attribute_is_tried():
+    model = Reading(lambda model, x: x * tried(model))
+    broken = guarded(model)
+    model.to_come = 2.0
+    assert "to_come" in broken()
+
+
+def test_a_forward_that_was_replaced_is_replaced_again():
+    """The second one has the code of the first, and another default."""
+    model = Reading(lambda model, x: x * model.fc.weight.sum())
+
+    def replaced(factor):
+        model.fc.forward = lambda x, factor=factor: x * factor
+
+    replaced(1.0)
+    broken = guarded(model)
+    assert broken() is None
+    replaced(2.0)
+    assert "forward" in broken()
 
 
 def test_names_that_code_makes_up():

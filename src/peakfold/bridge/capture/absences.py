@@ -6,14 +6,14 @@ from functools import cache
 
 import torch
 
-from peakfold.bridge.capture.bytecode import texts_of
+from peakfold.bridge.capture.bytecode import attributes_of, texts_of
 from peakfold.bridge.capture.entries import MISSING, Entry
 from peakfold.bridge.capture.ran import ExecutedCode
 
 
 def absences_read(model: torch.nn.Module, code: ExecutedCode) -> Iterator[Entry]:
-    """Yield attributes that modules do not have and whose own code asks for by ``hasattr`` or ``getattr``."""
-    asking = {ran: texts_of(ran) | code.asked for ran in code.ran if _ASKING & frozenset(ran.co_names)}
+    """Yield attributes that modules do not have and whose own code asks for, or tries."""
+    asking = {ran: names for ran in code.ran if (names := _asked_in(ran, code))}
     if not asking:
         return
     methods = frozenset(found for module in model.modules() for found in _methods(module))
@@ -25,7 +25,22 @@ def absences_read(model: torch.nn.Module, code: ExecutedCode) -> Iterator[Entry]
                 yield Entry(module.__dict__, name, MISSING, f"{path}.{name}" if path else name)
 
 
+def names_asked_for(code: ExecutedCode) -> frozenset[str]:
+    """Return the attributes that code asked for by name, or tries where it catches that there is none."""
+    return frozenset(code.asked).union(*map(_tried_in, code.ran))
+
+
 _ASKING = frozenset(("hasattr", "getattr"))
+_CAUGHT = frozenset(("AttributeError", "Exception", "BaseException"))
+
+
+def _asked_in(ran: types.CodeType, code: ExecutedCode) -> frozenset[str]:
+    by_name = texts_of(ran) | code.asked if _ASKING & frozenset(ran.co_names) else frozenset()
+    return by_name | _tried_in(ran)
+
+
+def _tried_in(ran: types.CodeType) -> frozenset[str]:
+    return attributes_of(ran) if _CAUGHT & frozenset(ran.co_names) else frozenset()
 
 
 def _methods(module: torch.nn.Module) -> frozenset[types.CodeType]:

@@ -24,8 +24,14 @@ def globals_of(code: types.CodeType) -> frozenset[str]:
 
 
 def texts_of(code: types.CodeType) -> frozenset[str]:
-    """Return the constants of code that could be names."""
-    return frozenset(text for text in code.co_consts if isinstance(text, str) and text.isidentifier())
+    """Return the constants of code that could be names, also of attributes of attributes."""
+    texts = (text for text in code.co_consts if isinstance(text, str))
+    return frozenset(part for text in texts for part in _path(text))
+
+
+def _path(text: str) -> tuple[str, ...]:
+    parts = tuple(text.split("."))
+    return parts if all(part.isidentifier() for part in parts) else ()
 
 
 @cache
@@ -33,7 +39,13 @@ def _used(code: types.CodeType, operations: frozenset[str]) -> frozenset[str]:
     return frozenset(found.argval for found in dis.get_instructions(code) if found.opname in operations)
 
 
+def attributes_of(code: types.CodeType) -> frozenset[str]:
+    """Return the attributes that code reads by a name and a dot."""
+    return _used(code, _READS)
+
+
 _LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))
+_READS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 
 
 def imports_of(

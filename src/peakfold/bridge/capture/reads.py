@@ -13,7 +13,7 @@ from threading import local
 import numpy as np
 import torch
 
-from peakfold.bridge.capture.absences import absences_read
+from peakfold.bridge.capture.absences import absences_read, names_asked_for
 from peakfold.bridge.capture.bytecode import globals_of, imports_of, loops_of, owner_of, stores_of
 from peakfold.bridge.capture.entries import MISSING, Entry, is_plain
 from peakfold.bridge.capture.insides import (
@@ -59,6 +59,7 @@ class Reader:
 
     def __post_init__(self) -> None:
         self._names = self.code.names
+        self._asked = names_asked_for(self.code)
         self._sets = [(owner_of(ran), stores_of(ran)) for ran in self.code.ran]
         self._set_anywhere = frozenset().union(*(stores.attributes for _, stores in self._sets))
         self._set_globals = frozenset().union(*(stores.globals for _, stores in self._sets))
@@ -148,6 +149,8 @@ class Reader:
             yield from self._class(kind, before, table, _DEPTH)
             if "forward" not in table:
                 yield Entry(table, "forward", MISSING, f"{before}forward")
+            elif "forward" not in names:
+                yield from self._held(table, "forward", f"{before}forward", f"{before}forward", frozenset())
             for hook in hooks_of(module):
                 yield from self._inside(hook, f"a hook of {path or 'the model'}", _DEPTH)
 
@@ -274,6 +277,11 @@ class Reader:
             if table is not None and not is_dunder(name):
                 where = Attributes(value) if isinstance(value, local) else table
                 yield from self._held(where, name, f"{label}.{name}", f"{label}.{name}", stored, depth)
+        own: Mapping[str, object] | None = vars(value) if isinstance(value, type) else table
+        if own is not None:
+            held = frozenset(own).union(*map(vars, kind.__mro__))
+            absent = sorted(self._asked - held - stored)
+            yield from (Entry(own, name, MISSING, f"{label}.{name}") for name in absent)
         if isinstance(value, types.ModuleType):
             return
         if not isinstance(value, type):
