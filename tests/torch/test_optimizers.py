@@ -80,6 +80,9 @@ EXACT = {
     "adam": lambda p: optim.Adam(p, amsgrad=True, maximize=True),
     "adamw": lambda p: optim.AdamW(p),
     "adamw of a tensor": lambda p: optim.AdamW(p, lr=torch.tensor(0.01)),
+    "adamw whose betas are tensors": lambda p: optim.AdamW(
+        p, betas=(torch.tensor(0.8), torch.tensor(0.95)), foreach=False
+    ),
     "adamw foreach": lambda p: optim.AdamW(p, foreach=True),
     "nadam": lambda p: optim.NAdam(p, lr=0.01, weight_decay=0.1),
     "nadam foreach": lambda p: optim.NAdam(p, foreach=True),
@@ -243,6 +246,15 @@ def test_a_rate_that_is_a_tensor_is_an_input(tmp_path, monkeypatch):
         for left, right in zip(model.parameters(), twin.parameters(), strict=True):
             assert torch.equal(left, right)
     assert len(step._programs) == 2
+
+
+def test_a_tensor_in_a_tuple_that_becomes_a_number_is_seen():
+    model, betas = net(), (torch.tensor(0.8), torch.tensor(0.95))
+    optimizer = optim.AdamW(model.parameters(), betas=betas, foreach=False)
+    guards = capture_step(model, squared, optimizer, images()).guards
+    assert guards.check(model, optimizer, images()) is None
+    optimizer.param_groups[0]["betas"] = (0.8, 0.95)
+    assert "a tensor became a number" in guards.check(model, optimizer, images())
 
 
 CLASSES = sorted(

@@ -72,7 +72,9 @@ def _group_broken(index: int, group: Mapping[str, object], known: GroupGuard) ->
 
 
 def _tensor_keys(group: Mapping[str, object]) -> tuple[str, ...]:
-    held = (key for key, entry in group.items() if isinstance(entry, torch.Tensor))
+    """Return the names of the entries that are tensors, ``betas.0`` for the first of a tuple."""
+    items = ((f"{k}.{i}", item) for k, v in group.items() if isinstance(v, tuple) for i, item in enumerate(v))
+    held = (key for key, entry in (*group.items(), *items) if isinstance(entry, torch.Tensor))
     return tuple(key for key in held if key != OF_SCHEDULERS)
 
 

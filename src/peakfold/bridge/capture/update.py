@@ -211,15 +211,16 @@ def _recorded_entry(
 ) -> object:
     if isinstance(value, bool):
         return value
+    item = "" if source.item < 0 else f".{source.item}"
+    name = f"optimizer.{source.group}.{source.key}{item}"
     if isinstance(value, torch.Tensor):
         with tape.fake:
             fake = fake_of(value)
         rates[source] = fake
-        tape.add_input(fake, f"optimizer.{source.group}.{source.key}", "optimizer")
+        tape.add_input(fake, name, "optimizer")
         return fake
     if isinstance(value, float) or (isinstance(value, int) and source.key == "lr"):
-        item = "" if source.item < 0 else f".{source.item}"
-        return tape.add_scalar(f"optimizer.{source.group}.{source.key}{item}", float(value), source)
+        return tape.add_scalar(name, float(value), source)
     if isinstance(value, tuple):
         entries = (Hyperparameter(source.group, source.key, item) for item in range(len(value)))
         return tuple(map(lambda v, s: _recorded_entry(v, s, tape, rates), value, entries))
