@@ -171,11 +171,6 @@ CONTAINERS = {
         lambda held: tried(held),
         lambda held: setattr(held, "to_come", 2.0),
     ),
-    "an attribute of a class to come": (
-        type("Held", (), {}),
-        lambda held: 2 if hasattr(held, "to_come") else 1,
-        lambda held: setattr(held, "to_come", 1),
-    ),
     "attributes of attributes by one text": (
         holder(inner=holder(by_text=1.0)),
         lambda held: operator.attrgetter("inner.by_text")(held),

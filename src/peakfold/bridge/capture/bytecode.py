@@ -24,14 +24,11 @@ def globals_of(code: types.CodeType) -> frozenset[str]:
 
 
 def texts_of(code: types.CodeType) -> frozenset[str]:
-    """Return the constants of code that could be names, also of attributes of attributes."""
-    texts = (text for text in code.co_consts if isinstance(text, str))
-    return frozenset(part for text in texts for part in _path(text))
-
-
-def _path(text: str) -> tuple[str, ...]:
-    parts = tuple(text.split("."))
-    return parts if all(part.isidentifier() for part in parts) else ()
+    """Return the constants of code that could be names, and those that ``attrgetter`` is given one in all."""
+    texts = [text for text in code.co_consts if isinstance(text, str)]
+    if "attrgetter" in code.co_names:
+        texts = [part for text in texts for part in text.split(".")]
+    return frozenset(filter(str.isidentifier, texts))
 
 
 @cache

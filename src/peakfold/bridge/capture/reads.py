@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache, partial
 from threading import local
 
@@ -277,11 +278,10 @@ class Reader:
             if table is not None and not is_dunder(name):
                 where = Attributes(value) if isinstance(value, local) else table
                 yield from self._held(where, name, f"{label}.{name}", f"{label}.{name}", stored, depth)
-        own: Mapping[str, object] | None = vars(value) if isinstance(value, type) else table
-        if own is not None:
-            held = frozenset(own).union(*map(vars, kind.__mro__))
+        if table is not None and not callable(value) and not isinstance(value, types.ModuleType | Enum):
+            held = frozenset(table).union(*map(vars, kind.__mro__))
             absent = sorted(self._asked - held - stored)
-            yield from (Entry(own, name, MISSING, f"{label}.{name}") for name in absent)
+            yield from (Entry(table, name, MISSING, f"{label}.{name}") for name in absent)
         if isinstance(value, types.ModuleType):
             return
         if not isinstance(value, type):
