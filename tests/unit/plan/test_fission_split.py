@@ -313,3 +313,11 @@ def test_the_same_seed_and_iterations_give_the_same_plan():
         for _ in range(2)
     )
     assert one == two
+
+
+def test_an_axis_that_is_named_by_what_a_view_makes_is_read_again():
+    graph = chain()
+    plan = Plan(graph.digest, regions=(replace(WHOLE, anchor=Anchor(Value(13), 1)),))
+    text = print_plan(plan, graph, splitter=Splitter())
+    assert "at x.t dim 1" in text
+    assert parse_plan(text, graph, Splitter()) == plan

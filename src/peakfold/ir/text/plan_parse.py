@@ -86,7 +86,7 @@ def _region(line: Line, names: "_Reader", splitter: Splitter | None) -> Region:
     key = line.take()
     if splitter is None:
         raise line.fail("regions cannot be read here", key.text, "a plan without them", column=key.column)
-    region = RegionReader(names.graph, names.one).read(line)
+    region = RegionReader(names.graph, names.one, names.single).read(line)
     line.expect_end()
     return region
 
@@ -209,14 +209,16 @@ class _Reader:
         return allowed
 
     def one(self, line: Line, token: Token) -> Node:
+        found = self.single(line, token)
+        if found.is_view:
+            raise line.fail("a view is never a step", found.name, "a node that reads it", column=token.column)
+        return found
+
+    def single(self, line: Line, token: Token) -> Node:
         found = self._fitting(line, token)
         if len(found) > 1:
             raise line.fail(
                 "one node is wanted here", f"{token.text} fits {len(found)}", "one name", column=token.column
-            )
-        if found[0].is_view:
-            raise line.fail(
-                "a view is never a step", found[0].name, "a node that reads it", column=token.column
             )
         return found[0]
 

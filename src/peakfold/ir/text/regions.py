@@ -119,11 +119,13 @@ class RegionReader:
 
     Attributes:
         graph: what the region is of.
-        one: finds the one node that a name means.
+        one: finds the one step that a name means.
+        single: the same, be it a view: an axis may be one of what a view makes.
     """
 
     graph: Graph
     one: Callable[[Line, Token], Node]
+    single: Callable[[Line, Token], Node]
 
     def read(self, line: Line) -> Region:
         """Return the region of a line, without decisions inside."""
@@ -151,7 +153,7 @@ class RegionReader:
         token = line.next
         name = line.word_or_string("the name of a value")
         given = next((item.id for item in self.graph.inputs if item.name == name), None)
-        node = given if given is not None else self.one(line, token).id
+        node = given if given is not None else self.single(line, token).id
         index = self._number(line) if line.accept("output") else 0
         line.expect("dim")
         dim = self._number(line)
