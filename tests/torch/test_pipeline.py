@@ -4,6 +4,8 @@ import copy
 import io
 import multiprocessing
 import threading
+from dataclasses import replace
+from datetime import date
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from peakfold.options import from_environment
 from peakfold.pipeline import proof_cache
 from peakfold.pipeline.batch import resized
 from peakfold.pipeline.optimize import optimize
+from peakfold.pipeline.proof_cache import Proof
 from peakfold.pipeline.request import request
 from peakfold.pipeline.task import Task
 from peakfold.report.terminal import render_estimate
@@ -358,16 +361,15 @@ def test_what_is_drawn_again_takes_no_bytes_that_were_not_predicted():
 def test_a_proof_is_kept_for_the_same_program_weights_and_batch_alone():
     mine = setting()
     reports = [optimized(*mine, memory="70%", verify=True).report for _ in range(2)]
-    assert reports[1].equal == reports[0].equal
-    assert not any("from before" in note for note in reports[0].notes)
-    assert any("from before" in note for note in reports[1].notes)
+    assert reports[1].equal == replace(reports[0].equal, proved_before=f"{date.today()}")
+    assert not any("proved equal on" in note for note in reports[0].notes)
     assert any("times are as measured on 2" in note for note in reports[1].notes)
     assert reports[1].latency_ratio == reports[0].latency_ratio
     with torch.no_grad():
         next(mine[0].parameters()).add_(1.0)
     again = optimized(*mine, memory="70%", verify=True).report
     assert again.equal.ok
-    assert not any("from before" in note for note in again.notes)
+    assert again.equal.proved_before is None
 
 
 def test_a_corrupt_saved_step_is_refused(tmp_path):
@@ -506,11 +508,12 @@ def test_plans_that_cannot_be_kept_or_read_are_said(tmp_path):
 
 def test_proofs_that_cannot_be_read_are_said_and_made_again():
     optimized(*setting(), memory="70%", verify=True)
-    (kept,) = (from_environment().cache / "proofs").iterdir()
+    folder = from_environment().cache / "proofs"
+    (kept,) = (path for path in folder.iterdir() if "times" in path.read_text())
     whole = kept.read_text()
-    for junk in (b"{not json", b"\xff\xfe", b"[]", b'{"times": 3}', whole[:-9].encode(), b"[" * 100_000):
+    for junk in (b"{not json", b"\xff\xfe", b"[]", b"null", whole[:-9].encode(), b"[" * 100_000):
         kept.write_bytes(junk)
-        found, fault = proof_cache.load(kept.parent, kept.stem)
+        found, fault = proof_cache.load(folder, kept.stem, Proof)
         assert found is None
         aside = kept.with_suffix(".corrupt")
         assert fault == f"a proof that was kept is corrupt, it was made again; the old file is {aside}"
@@ -518,14 +521,15 @@ def test_proofs_that_cannot_be_read_are_said_and_made_again():
         assert aside.read_bytes() == junk
     kept.mkdir()
     assert (
-        "a proof that was kept cannot be read: Is a directory" in proof_cache.load(kept.parent, kept.stem)[1]
+        "a proof that was kept cannot be read: Is a directory"
+        in proof_cache.load(folder, kept.stem, Proof)[1]
     )
     kept.rmdir()
     kept.write_text("{not json")
     report = optimized(*setting(), memory="70%", verify=True).report
     assert any("a proof that was kept is corrupt, it was made again" in note for note in report.notes)
     assert report.equal.ok
-    assert proof_cache.load(kept.parent, kept.stem)[0] is not None
+    assert proof_cache.load(folder, kept.stem, Proof)[0] is not None
 
 
 def test_a_dump_that_cannot_be_written(tmp_path, monkeypatch):

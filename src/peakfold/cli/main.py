@@ -49,6 +49,8 @@ from peakfold.cli.options import (
     SizeOf,
     TargetOf,
     TimeBudgetOf,
+    Verify,
+    VerifyOf,
 )
 from peakfold.cli.output import Output
 from peakfold.cli.pareto import pareto as run_pareto
@@ -104,6 +106,7 @@ def optimize(
     arena_holds: HoldsOf = "step",
     resume: ResumeOf = None,
     save_search: SaveSearchOf = None,
+    verify: VerifyOf = Verify.once,
     out: OutOf = None,
     json: JsonOf = None,
 ) -> None:
@@ -117,7 +120,7 @@ def optimize(
     files = {"resume": resume, "save_search": save_search}
     text = None if plan is None else calls.read_plan(plan)
     limits = (memory, latency, time_budget, iterations)
-    optimize_and_tell(chosen, limits, text, Output(json, out), files)
+    optimize_and_tell(chosen, limits, text, Output(json, out), files, verify)
 
 
 @app.command()

@@ -27,6 +27,7 @@ def optimize_and_tell(
     plan: str | None,
     output: Output,
     files: Mapping[str, str | None] = MappingProxyType({}),
+    verify: str = "once",
 ) -> None:
     """Optimize, write what was asked for, and print the report.
 
@@ -36,12 +37,13 @@ def optimize_and_tell(
         plan: text of a plan to apply.
         output: where the report goes.
         files: of a saved search.
+        verify: ``"again"`` to prove also what was proved before.
 
     Raises:
         NotEqualError: the program does not compute what the original does.
     """
     output.check()
-    report = run(chosen, limits, plan, output, files)
+    report = run(chosen, limits, plan, output, files, verify=verify)
     output.write(report)
     render_terminal(report, output.tables)
     output.tell()
@@ -55,6 +57,7 @@ def run(
     output: Output,
     files: Mapping[str, str | None] = MappingProxyType({}),
     source: str | None = None,
+    verify: str = "once",
 ) -> Report:
     """Optimize with progress shown; ``source`` is the program to run where a folder has it."""
     from peakfold.pipeline.request import request
@@ -67,7 +70,7 @@ def run(
         iterations=iterations,
         seed=int(chosen["seed"]),
         rng=chosen["rng"],
-        verify=True,
+        verify=verify,
         device=chosen["device"],
         plan=plan,
         name=chosen["target"],

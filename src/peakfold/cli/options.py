@@ -24,6 +24,13 @@ class Optimizer(StrEnum):
     adamw = "adamw"
 
 
+class Verify(StrEnum):
+    """Whether a proof that was made before, of the very same program, holds."""
+
+    once = "once"
+    again = "again"
+
+
 TargetOf = Annotated[
     str, typer.Argument(metavar="TARGET", help="A workload's name, or path/to/file.py:function.")
 ]
@@ -44,6 +51,10 @@ IterationsOf = Annotated[
 RngOf = Annotated[str, typer.Option("--rng", metavar="eager|counter", help="Whose random numbers.")]
 SeedOf = Annotated[
     int, typer.Option("--seed", help="Of weights, batch and search.", min=0, max=2**63 - 1, clamp=False)
+]
+VerifyOf = Annotated[
+    Verify,
+    typer.Option("--verify", help="again: also prove a program that was proved on this machine before."),
 ]
 PlanOf = Annotated[
     Path | None, typer.Option("--plan", metavar="FILE", help="Apply this plan, do not search.")

@@ -36,7 +36,7 @@ def optimize_step(
     iterations: int | None = None,
     seed: int = 0,
     rng: str = "eager",
-    verify: bool = True,
+    verify: bool | str = True,
     *,
     scaler: torch.amp.GradScaler | None = None,
     clip_grad_norm: float | None = None,
@@ -66,7 +66,8 @@ def optimize_step(
         rng: ``"eager"``: the numbers that eager draws. ``"counter"``: numbers that are made from a key of
             the step, the operator and the element, so that no plan has to keep or order them; eager is
             compared under the same.
-        verify: run both programs, compare and measure.
+        verify: run both programs, compare and measure, unless the very same program was proved before
+            (same weights, batch and machine); ``"again"``: also then.
         scaler: a gradient scaler around loss and update.
         clip_grad_norm: clip gradients to this total norm before the update.
         rewrite: rewrite the graph first, where that raises neither peak nor time and keeps every bit.
@@ -116,7 +117,7 @@ def optimize_inference(
     time_budget: float = 60,
     iterations: int | None = None,
     seed: int = 0,
-    verify: bool = True,
+    verify: bool | str = True,
     *,
     rewrite: bool = True,
     offload: str | None = None,
@@ -137,7 +138,7 @@ def optimize_inference(
         time_budget: wall seconds of the search.
         iterations: steps of the search, for a plan that depends on the seed alone.
         seed: of the search.
-        verify: run both programs, compare and measure.
+        verify: as in `optimize_step`.
         rewrite: as in `optimize_step`.
         offload: as in `optimize_step`.
         host_memory: as in `optimize_step`.

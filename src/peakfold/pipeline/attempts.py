@@ -3,12 +3,13 @@
 from dataclasses import dataclass, replace
 from datetime import date
 
+from peakfold.bridge.runtime.verify import Observed
 from peakfold.errors import InfeasibleError
 from peakfold.pipeline import proof_cache, prove
 from peakfold.pipeline.arena import over
 from peakfold.pipeline.arena_attempts import try_in_arena
 from peakfold.pipeline.program import Program, emit_plan
-from peakfold.pipeline.proof_cache import Times
+from peakfold.pipeline.proof_cache import Calibration, Proof, Times
 from peakfold.pipeline.reporting import Facts
 from peakfold.pipeline.repriced import Repriced, repriced
 from peakfold.pipeline.run import Run
@@ -59,9 +60,16 @@ def _calibration(run: Run, facts: Facts, plain: Program) -> float:
     """Return measured seconds of the program without recomputation over eager's, where a limit needs it."""
     if run.asked.latency is None or not facts.eager.measured:
         return 1.0
+    key = proof_cache.key_of(run.task, plain)
+    known = run.kept(f"{key}-plain", Calibration)
+    if known is not None:
+        run.note(f"the limit of time was set by times of {known.day}: same step, weights, batch and machine")
+        return known.plain_over_eager
     with run.stages("verify", "timing eager"):
         taken = prove.seconds(run.task, {"plain": plain})
-    return taken["plain"] / taken["eager"]
+    found = taken["plain"] / taken["eager"]
+    run.keep(f"{key}-plain", Calibration(found, f"{date.today()}"))
+    return found
 
 
 def _kept_to(run: Run, tried: Tried) -> Tried:
@@ -86,20 +94,35 @@ def _seconds_limit(run: Run, plain: Program, correction: float) -> float | None:
 
 
 def _measure(run: Run, tried: Tried, plain: Program) -> Tried:
+    """Run a program, unless the very same one was run before; one in an arena is always run."""
     with run.stages("verify", "measuring"):
-        seen = prove.watch(run.task, tried.program)
-        assert seen.measured is not None
-        nbytes = seen.measured.peak_bytes
+        key = proof_cache.key_of(run.task, tried.program)
+        known = _known(run, tried, key)
+        seen = (
+            None if known is not None and not tried.program.in_arena else prove.watch(run.task, tried.program)
+        )
+        nbytes = _peak(seen, known)
         tried = replace(tried, seen=seen, figures=prove.Figures(nbytes))
         if not tried.facts.eager.measured:
             return tried
-        key = proof_cache.key_of(run.task, tried.program)
-        known, fault = (None, None) if run.asked.plan is not None else proof_cache.load(run.proofs, key)
-        run.note(*([] if fault is None else [fault]))
         times = _timed(run, tried.program, plain) if known is None else known.times
     facts = replace(tried.facts, eager=replace(tried.facts.eager, cpu_seconds=times.eager))
     figures = prove.Figures(nbytes, times.plan)
     return replace(tried, facts=facts, figures=figures, times=times, key=key, known=known)
+
+
+def _known(run: Run, tried: Tried, key: str) -> Proof | None:
+    """Return the proof that was made before; none where a plan is given, or a proof anew is asked for."""
+    if run.asked.plan is not None or run.asked.again or not tried.facts.eager.measured:
+        return None
+    return run.kept(key, Proof)
+
+
+def _peak(seen: Observed | None, known: Proof | None) -> int:
+    if seen is not None and seen.measured is not None:
+        return seen.measured.peak_bytes
+    assert known is not None
+    return known.peak_bytes
 
 
 def _timed(run: Run, program: Program, plain: Program) -> Times:

@@ -11,10 +11,9 @@ from typing import Literal
 from peakfold.bridge.capture import Captured
 from peakfold.bridge.runtime.compiled import Compiled, compiled
 from peakfold.bridge.runtime.step import MOST_PROGRAMS, Step
-from peakfold.bridge.runtime.verify import Observed
 from peakfold.cost import roofline
 from peakfold.cost.costs import Costs
-from peakfold.errors import CaptureError, InfeasibleError, NotEqualError, PlanError, UsageError
+from peakfold.errors import InfeasibleError, NotEqualError, PlanError, UsageError
 from peakfold.graph.rewrite.passes.losses import spared_bytes
 from peakfold.graph.rewrite.passes.quicker import SMALLER
 from peakfold.graph.rewrite.simplify import simplified
@@ -22,16 +21,17 @@ from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.ir.text import print_graph
 from peakfold.options import from_environment
-from peakfold.pipeline import arena, prove, rewriting
+from peakfold.pipeline import arena, rewriting
 from peakfold.pipeline.anew import made_anew
 from peakfold.pipeline.attempts import within
 from peakfold.pipeline.before import timeline_before
 from peakfold.pipeline.carry import Carrier
 from peakfold.pipeline.given import require_plan
 from peakfold.pipeline.held import held
-from peakfold.pipeline.machine import ROOM, environment, free_bytes
+from peakfold.pipeline.machine import environment, free_bytes
 from peakfold.pipeline.moves import is_for, is_of
 from peakfold.pipeline.once import WHY_NOT, computed_once
+from peakfold.pipeline.original import original
 from peakfold.pipeline.program import Program
 from peakfold.pipeline.proof import proved
 from peakfold.pipeline.quicker import Quickened, every, quickest
@@ -119,9 +119,9 @@ def _optimize(
         require_plan(asked.plan, captured.graph, is_rounded=asked.rounding)
     costs = run.costs(captured.graph)
     plain = run.program(captured, costs, Plan(captured.graph.digest), None)
-    before, original = _before(run, captured, costs), captured.graph
+    before, of_user = _before(run, captured, costs), captured
     captured, costs, plain = computed_once(run, *_rewritten(run, captured, costs, plain, forms))
-    eager, seen = _eager(run, before)
+    eager, seen = original(run, of_user, before)
     holds = held(task, captured) if asked.arena_holds == "all" else ()
     resident = plain.timeline.resident - sum(one.size for one in holds)
     budget = _budget(run, eager, plain, resident)
@@ -132,7 +132,7 @@ def _optimize(
     except InfeasibleError as error:
         if run.task.once and asked.keep_constants:
             return _optimize(task, replace(asked, keep_constants=False), progress, (*notes, WHY_NOT), forms)
-        others = _others(run, original, forms)
+        others = _others(run, of_user.graph, forms)
         if others is None:
             raise
         said = tuple(note for note in notes if note not in WHY.values())
@@ -259,41 +259,6 @@ def _before(run: Run, captured: Captured, costs: Costs) -> Timeline:
         run.note("the step is on the meta device: nothing was run, all figures are predicted")
     with run.stages("capture"):
         return timeline_before(run.task, captured.graph, costs)
-
-
-def _eager(run: Run, before: Timeline) -> tuple[Eager, Observed | None]:
-    """Return eager's peak, and what it left: measured where it may be run, else predicted."""
-    predicted = Eager(peak_bytes=before.peak_bytes)
-    share = run.asked.memory is not None and run.asked.memory.share is not None
-    if not run.runnable or not (run.asked.verify or share or run.asked.latency):
-        return predicted, None
-    needed = (predicted.peak_bytes or 0) + run.task.resident()
-    if needed > ROOM * free_bytes(run.task.device):
-        run.note("eager does not fit on this device: its figures are predicted")
-        return predicted, None
-    with run.stages("verify", "running eager"):
-        seen = _watched(run.task)
-    assert seen.measured is not None
-    if not seen.is_finite:
-        run.note("the loss is not finite: NaN or infinite in eager, and as it is in the program")
-    return Eager(peak_bytes=seen.measured.peak_bytes, measured=True), seen
-
-
-def _watched(task: Task) -> Observed:
-    """Run eager and say what it left.
-
-    Raises:
-        CaptureError: it fails; fake tensors do not look at all that eager does, at types for example.
-    """
-    try:
-        return prove.watch(task, None)
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-        raise CaptureError(
-            stage="verify",
-            what="the original fails when it is run",
-            got=f"{type(error).__name__}: {error}",
-            hint="run the step without peakfold: it has to work there first",
-        ) from error
 
 
 def _budget(run: Run, eager: Eager, plain: Program, resident: int) -> int | None:

@@ -10,6 +10,7 @@ from peakfold.report.model import Limits
 
 Rng = Literal["eager", "counter"]
 ArenaHolds = Literal["step", "all"]
+ONCE, AGAIN = "once", "again"
 HOST_FORMS = "bytes, or a size such as 64GiB"
 NO_OFFLOAD = "to leave everything on the device, --offload none"
 
@@ -28,6 +29,7 @@ class Request:
         rng: whose random numbers: ``"eager"`` draws exactly what eager draws, ``"counter"`` makes them from
             a key of the step, the operator and the element.
         verify: prove equality and measure, by running both.
+        again: do so also where the very same program was proved before.
         device: ``"cpu"``, ``"cuda"`` or a simulated one, ``"sim:rtx3090"``.
         plan: text of a plan to apply instead of searching.
         source: a program that was emitted for that plan, to run instead of emitting one.
@@ -65,6 +67,7 @@ class Request:
     rounding: bool = False
     keep_constants: bool = False
     arena_holds: ArenaHolds = "step"
+    again: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -91,7 +94,7 @@ def request(
     iterations: int | None,
     seed: int,
     rng: str,
-    verify: bool,
+    verify: bool | str,
     device: str = "cpu",
     plan: str | None = None,
     name: str = "",
@@ -156,11 +159,12 @@ def request(
     return Request(
         memory=None if memory is None else parse_budget(memory),
         latency=None if latency is None else parse_latency(latency),
-        time_budget=time_budget,
+        time_budget=float(time_budget),
         iterations=iterations,
         seed=seed,
         rng="counter" if rng == "counter" else "eager",
-        verify=verify,
+        verify=_verify(verify),
+        again=verify == AGAIN,
         device=device,
         plan=plan,
         name=name,
@@ -173,6 +177,22 @@ def request(
         rounding=rounding,
         keep_constants=keep_constants,
         arena_holds=_arena_holds(arena_holds, memory, offload),
+    )
+
+
+def _verify(given: bool | str) -> bool:
+    """Return whether to verify.
+
+    Raises:
+        UsageError: it is none of the ways.
+    """
+    if isinstance(given, bool) or given in (ONCE, AGAIN):
+        return bool(given)
+    raise UsageError(
+        stage="options",
+        what="there is no such way to verify",
+        expected=f"{ONCE} (a proof of the very same program that was made before holds) or {AGAIN}",
+        got=repr(given),
     )
 
 

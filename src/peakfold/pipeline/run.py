@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -12,14 +13,17 @@ from peakfold.graph.rewrite.passes.quicker import Kind
 from peakfold.ir.graph import Graph
 from peakfold.ir.plan import Plan
 from peakfold.options import Options
-from peakfold.pipeline import host
+from peakfold.pipeline import host, proof_cache
 from peakfold.pipeline.moves import Moves
 from peakfold.pipeline.pricing import priced
 from peakfold.pipeline.program import Program, emit_plan
+from peakfold.pipeline.proof_cache import Calibration, Original, Proof
 from peakfold.pipeline.quicker import Quickened
 from peakfold.pipeline.request import Request
 from peakfold.pipeline.stage import Stages
 from peakfold.pipeline.task import Task
+
+Kept = TypeVar("Kept", Proof, Original, Calibration)
 
 
 @dataclass
@@ -40,9 +44,19 @@ class Run:
     stages: Stages
     notes: list[str] = field(default_factory=list)
 
+    def kept(self, key: str, kind: type[Kept]) -> Kept | None:
+        """Return what was proved or measured before, None for nothing; say what of it cannot be read."""
+        found, fault = proof_cache.load(self._proofs, key, kind)
+        self.note(*([] if fault is None else [fault]))
+        return found
+
+    def keep(self, key: str, entry: Proof | Original | Calibration) -> None:
+        """Keep what was proved or measured for the next time; say so where it cannot be."""
+        fault = proof_cache.store(self._proofs, key, entry)
+        self.note(*([] if fault is None else [fault]))
+
     @property
-    def proofs(self) -> Path:
-        """Where proofs are kept."""
+    def _proofs(self) -> Path:
         return self.options.cache / "proofs"
 
     @property

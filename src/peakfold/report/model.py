@@ -186,6 +186,7 @@ class Equality:
         bit_equal: whether every bit agrees in the working precision; None when it was not checked.
         widened: the model's own casts to a narrower type were to float64 too, in both programs.
         undecided: numbers that were not compared, since rounding alone decides them in eager itself.
+        proved_before: the day of the proof, where it was not made now but before, of the very same program.
     """
 
     ok: bool | None = None
@@ -196,6 +197,7 @@ class Equality:
     bit_equal: bool | None = None
     widened: bool = False
     undecided: int = 0
+    proved_before: str | None = None
 
 
 @dataclass(frozen=True)

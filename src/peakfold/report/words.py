@@ -94,7 +94,8 @@ def equality(equal: Equality) -> Verdict:
     if not equal.ok:
         return Verdict("bad", "Equality", f"NOT equal{over}: {errors}{batch}")
     how = "every bit" if equal.bit_equal else "equal"
-    return Verdict("good", "Equality", f"{how}{over}; {errors}{batch}")
+    when = f"; proved on {equal.proved_before}, not again now" if equal.proved_before else ""
+    return Verdict("good", "Equality", f"{how}{over}; {errors}{batch}{when}")
 
 
 def _memory(report: Report) -> Verdict:

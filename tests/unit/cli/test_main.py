@@ -263,3 +263,11 @@ def test_check_refuses_what_is_not_legal(name, text, message, tmp_path, capsys):
 def test_the_package_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "peakfold", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"peakfold {peakfold.__version__}\n")
+
+
+@pytest.mark.parametrize(("given", "again"), [((), False), (("--verify", "again"), True)])
+def test_a_program_that_was_proved_before_is_proved_again_when_asked(asked, given, again):
+    assert run("optimize", "bert", *given) == 0
+    ((chosen, request),) = asked
+    assert (request.verify, request.again) == (True, again)
+    assert "verify" not in chosen
