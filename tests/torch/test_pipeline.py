@@ -451,7 +451,7 @@ def test_resizing_keeps_what_does_not_have_the_length_of_the_batch():
 
 
 def test_where_eager_does_not_fit_its_figures_are_predicted_and_a_part_of_the_batch_is_compared(monkeypatch):
-    monkeypatch.setattr("peakfold.pipeline.optimize.free_bytes", lambda device: 800_000)
+    monkeypatch.setattr("peakfold.pipeline.original.free_bytes", lambda device: 800_000)
     report = optimized(*setting(), memory="70%", verify=True).report
     assert not report.eager.measured
     assert report.eager.peak_bytes > 0
