@@ -92,7 +92,7 @@ def _region(region: Region, graph: Graph, other: Graph, axes: Axes) -> Region:
     runs = tuple(sorted(known | set(_between(other, known, set(names.values())))))
     known_ids = {ident: ids[name] for ident, name in names.items() if name in ids}
     moved = replace(region, runs=runs, anchor=_anchor(region, graph, known_ids, axes), plan=None)
-    length = find(axes.of(other), moved)[0].length
+    length = find(axes.of(other), moved, other)[0].length
     size = -(-length // min(region.parts, length))
     return replace(moved, parts=-(-length // size))
 

@@ -124,6 +124,7 @@ NUMBER = node(21, "barrier", "aten.sort.default", (Value(11), 0), tensor(ROWS, 4
         (chain(), (region(13),), "x.t: it is a view"),
         (chain(), (region(10), region(10, 11)), "fc.mm: run 0 is in two regions"),
         (chain(), (replace(region(10), axis="height"),), "no axis has the name 'height'"),
+        (chain(1), (region(10, parts=2),), "got: the batch is 1 long, and cannot be divided"),
         (chain(), (region(15),), "nothing in the region runs along batch"),
         (chain(middle=RANDOM), (region(20),), "drop: it draws random numbers"),
         (

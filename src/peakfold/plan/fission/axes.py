@@ -8,6 +8,7 @@ from peakfold.plan.fission.assign import Refusal, assign
 from peakfold.plan.fission.derived import Assigned
 from peakfold.plan.fission.dims import Component, Vertex, components
 from peakfold.plan.fission.finer import finer, times
+from peakfold.plan.fission.names import is_single
 from peakfold.plan.fission.reading import Reading
 
 KEPT = 16
@@ -52,7 +53,7 @@ class Axes:
             PlanError: there is no such axis, or the region cannot be done in parts along it.
         """
         reading, axes = self._of(graph)
-        component, anchor = find(axes, region)
+        component, anchor = find(axes, region, graph)
         k_of = {run.node: run.k for run in region.runs}
         runs = (Run(node, k_of.get(node, 0)) for node in inside)
         found = assign(graph, runs, component, anchor, reading)
@@ -62,7 +63,7 @@ class Axes:
         return Assigned(finer(found, by), component.length * by)
 
 
-def find(axes: tuple[Component, ...], region: Region) -> tuple[Component, Vertex | None]:
+def find(axes: tuple[Component, ...], region: Region, graph: Graph) -> tuple[Component, Vertex | None]:
     """Return the axis that a region names, and the factor that its anchor means.
 
     The anchor alone says the axis where there is one.
@@ -76,7 +77,11 @@ def find(axes: tuple[Component, ...], region: Region) -> tuple[Component, Vertex
         if component.name == region.axis:
             return component, None
     names = ", ".join(component.name for component in axes[:NAMES_SHOWN])
-    raise _refused(region, f"no axis has the name {region.axis!r}", f"an axis of the program, e.g. {names}")
+    if is_single(graph, region.axis):
+        single = f"the {region.axis} is 1 long, and cannot be divided"
+        raise _refused(region, single, f"a longer axis, e.g. {names}" if names else "")
+    expected = f"an axis of the program, e.g. {names}" if names else ""
+    raise _refused(region, f"no axis has the name {region.axis!r}", expected)
 
 
 def anchor_of(vertex: Vertex) -> Anchor:

@@ -47,6 +47,18 @@ def words(graph: Graph) -> Callable[[Iterable[tuple[Value, Factor]]], str]:
     return word
 
 
+def is_single(graph: Graph, word: str) -> bool:
+    """Whether a word means dimensions of a program, each of which is 1 long: they make no axis.
+
+    Example:
+        >>> is_single(Graph((), (), ()), "batch")
+        False
+    """
+    meant = ((graph.type(value), dim) for (value, dim), said in _strong(graph) if said == word)
+    held = ((kind.shape, dim) for kind, dim in meant if isinstance(kind, TensorType))
+    return {shape[dim] for shape, dim in held if dim < len(shape)} == {1}
+
+
 def _strong(graph: Graph) -> Iterator[tuple[Place, str]]:
     for given in graph.inputs:
         if given.kind == "batch" and isinstance(given.type, TensorType):
