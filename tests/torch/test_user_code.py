@@ -296,3 +296,13 @@ def test_a_hook_that_clips_values_of_the_models_own_parameters(optimizer):
         optimizers[1].step()
         optimizers[1].zero_grad()
     assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_a_model_that_keeps_a_weight_which_it_computes_is_verified(norm):
+    """copy.deepcopy refuses such a tensor: it is no leaf."""
+    model = nn.Sequential(norm(small()[0]), nn.GELU(), nn.Linear(WIDTH, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = optimized(model, squared, optimizer, (batch(),))
+    assert step.report.equal.bit_equal

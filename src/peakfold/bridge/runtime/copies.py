@@ -21,7 +21,7 @@ def copies(parts: tuple[object, ...]) -> tuple[object, ...]:
         >>> twin.weight.grad.tolist(), model.weight.grad
         ([[0.0, 0.0]], None)
     """
-    memo: dict[int, object] = {}
+    memo: dict[int, object] = _made_in_forward(parts)
     made = copy.deepcopy(parts, memo)
     for old, new in zip(parts, made, strict=True):
         if isinstance(old, torch.nn.Module) and isinstance(new, torch.nn.Module):
@@ -29,6 +29,14 @@ def copies(parts: tuple[object, ...]) -> tuple[object, ...]:
         if isinstance(old, torch.optim.Optimizer) and isinstance(new, torch.optim.Optimizer):
             _copy_step_hooks(old, new, memo)
     return tuple(_rebound(part, memo) for part in made)
+
+
+def _made_in_forward(parts: tuple[object, ...]) -> dict[int, object]:
+    """Return copies of tensors that modules keep of what they computed, as ``weight_norm`` does, by id."""
+    modules = (m for part in parts if isinstance(part, torch.nn.Module) for m in part.modules())
+    held = (entry for module in modules for entry in vars(module).values())
+    made = (entry for entry in held if isinstance(entry, torch.Tensor) and not entry.is_leaf)
+    return {id(entry): entry.detach().clone() for entry in made}
 
 
 def _copy_tensor_hooks(old: torch.nn.Module, new: torch.nn.Module, memo: Mapping[int, object]) -> None:
