@@ -8,6 +8,7 @@ from tests.strategies import runnable_graphs
 from tests.torch.test_rewrite import PIECES, assert_types_hold, operands
 
 from benchmarks.fragments import Piece
+from peakfold.bridge.capture import capture_inference
 from peakfold.bridge.runtime.compare import error_of
 from peakfold.bridge.runtime.interpret import interpret
 from peakfold.bridge.runtime.retype import retyped
@@ -231,3 +232,21 @@ def test_equal_operators_are_one_class_and_congruence_follows():
     found = saturated(graph, (), lambda g: {n.id: 1.0 for n in g.nodes}, limits=SHORT, terms=FREE)
     assert sum(node.op.packet == "mm" for node in found.graph.nodes) == 1
     assert_equal(graph, found.graph)
+
+
+COUNTED = {
+    "of what is the batch again": lambda x: (x * 1).as_strided((4, 4), (4, 1), 10) + 1,
+    "of a view of it": lambda x: (x + 0).view(4, 10).t().as_strided((4, 4), (4, 1), 10) * 2,
+    "of what is made twice": lambda x: (x * 2).as_strided((4, 4), (4, 1), 10) + (x * 2)[2:6],
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_view_that_counts_in_its_storage_is_of_the_same_storage(name):
+    """The batch begins later in its storage than what an operator makes of it does."""
+    x = torch.randn(100)[6:46].view(10, 4)
+    graph = capture_inference(Piece(COUNTED[name]), (x,)).graph
+    price = priced([1.0])
+    for made in (simplify(graph).graph, saturated(graph, RULES, price, terms=FREE, retype=retyped).graph):
+        (found,) = results(made, interpret(made, {graph.inputs[0].id: x}, {}))
+        assert torch.equal(found, COUNTED[name](x))

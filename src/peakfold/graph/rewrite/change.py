@@ -13,6 +13,7 @@ from functools import reduce
 from itertools import pairwise
 
 from peakfold.ir.graph import Graph, Node, Value, substitute
+from peakfold.ops.strides import counts_in_storage
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ def apply(graph: Graph, changes: Change | Sequence[Change]) -> Rewritten | Refus
     """
     given = (changes,) if isinstance(changes, Change) else tuple(changes)
     values = _flat(reduce(lambda all_, change: {**all_, **change.values}, given, {}))
+    values = _without_counted(graph, values) if values else values
     changed = {node.id: node for change in given for node in change.nodes}
     own = {node.id: change.values for change in given for node in change.new}
     nodes = _with_new(graph, given, changed)
@@ -130,6 +132,28 @@ def _flat(values: Mapping[Value, Value]) -> dict[Value, Value]:
             new = values[new]
         flat[old] = new
     return flat
+
+
+def _without_counted(graph: Graph, values: dict[Value, Value]) -> dict[Value, Value]:
+    """Leave out what would move a view that counts its places from the start of a storage to another one.
+
+    What the caller gives may begin anywhere in its storage; what an operator makes is all of its own.
+    """
+    counted = {graph.storage(node.outputs[0]) for node in graph.nodes if counts_in_storage(node)}
+    if not counted:
+        return values
+
+    def stays(old: Value, new: Value) -> bool:
+        if graph.storage(old) not in counted:
+            return True
+        if new.node not in graph.input and new.node not in graph.node:
+            return False
+        if graph.storage(old) == graph.storage(new):
+            return True
+        whole = graph.storage(old) == old and graph.storage(new) == new and new.node in graph.node
+        return whole and graph.type(old) == graph.type(new)
+
+    return {old: new for old, new in values.items() if stays(old, new)}
 
 
 def _with_new(graph: Graph, changes: Sequence[Change], changed: Mapping[int, Node]) -> list[Node]:
