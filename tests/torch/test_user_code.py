@@ -200,6 +200,26 @@ def test_numbers_that_python_draws_are_refused(draw):
         optimized(model, lambda m, x: squared(m, x) * draw(), optimizer, (batch(),))
 
 
+PYTHONS = {
+    "random": lambda x: x * random.random(),
+    "randint": lambda x: x * random.randint(1, 3),
+    "gauss": lambda x: x * random.gauss(0.0, 1.0),
+    "choice": lambda x: x * random.choice((1.0, 2.0)),
+    "shuffle": lambda x: (random.shuffle([1, 2, 3]), x)[1],
+    "seed": lambda x: (random.seed(5), x)[1],
+}
+
+
+@pytest.mark.parametrize("name", PYTHONS)
+def test_the_line_that_draws_from_python_is_named(name):
+    code = PYTHONS[name].__code__
+    before = random.getstate()
+    with pytest.raises(CaptureError, match="draws from Python's random") as caught:
+        capture_step(nn.Linear(4, 4), lambda m, x: PYTHONS[name](m(x)).mean(), None, (torch.ones(2, 4),))
+    assert caught.value.where.startswith(f"{code.co_filename}:{code.co_firstlineno}: ")
+    assert random.getstate() == before
+
+
 class Scaled(nn.Module):
     def __init__(self):
         super().__init__()

@@ -30,13 +30,15 @@ def place_of(frame: types.FrameType, function: object) -> str:
         frame: calls the function.
         function: one of `CHANGING`.
     """
+    return caller_of(frame) if function in RANDOM or is_model_code(frame.f_code) else ""
+
+
+def caller_of(frame: types.FrameType) -> str:
+    """Return file, line and text of the model's code that a frame is or was called by; empty for none."""
     caller: types.FrameType | None = frame
-    if function in RANDOM:
-        while caller is not None and not is_model_code(caller.f_code):
-            caller = caller.f_back
-    if caller is None or not is_model_code(caller.f_code):
-        return ""
-    return line_of(caller.f_code, caller.f_lineno)
+    while caller is not None and not is_model_code(caller.f_code):
+        caller = caller.f_back
+    return "" if caller is None else line_of(caller.f_code, caller.f_lineno)
 
 
 def changes_each_time(place: str, name: str) -> CaptureError:

@@ -1,23 +1,32 @@
 """Random numbers that a program takes from Python or numpy, which a graph cannot draw again."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy
 
 from peakfold.errors import CaptureError
 
+DRAWS: frozenset[object] = frozenset(
+    getattr(super(random.Random, random._inst), name)
+    for name in ("random", "getrandbits", "seed", "setstate")
+)
+"""Functions by which everything else in ``random`` comes to the state that its functions share."""
+
 
 @contextmanager
-def no_draws_of_python() -> Iterator[None]:
+def no_draws_of_python(drawn_at: Callable[[], str]) -> Iterator[None]:
     """Refuse what draws inside from ``random`` or ``numpy.random``; both streams are as before after it.
+
+    Args:
+        drawn_at: gives file, line and text of the model's code that came to Python's stream; empty for none.
 
     Raises:
         CaptureError: a number was drawn.
 
     Example:
-        >>> with no_draws_of_python():
+        >>> with no_draws_of_python(str):
         ...     pass
     """
     before, array_before = random.getstate(), numpy.random.get_state(legacy=False)
@@ -31,6 +40,7 @@ def no_draws_of_python() -> Iterator[None]:
     raise CaptureError(
         stage="capture",
         what=f"the forward pass draws from Python's {drawn}, each time another number",
+        where=drawn_at() if drawn == "random" else "",
         expected="random numbers of torch only, as values of the graph",
         hint="draw outside of the model, and pass the number in the batch",
     )

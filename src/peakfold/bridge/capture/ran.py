@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from peakfold.bridge.capture.asked import names_asked
 from peakfold.bridge.capture.bytecode import stores_of, texts_of
-from peakfold.bridge.capture.clocks import CHANGING, place_of
+from peakfold.bridge.capture.clocks import CHANGING, caller_of, place_of
+from peakfold.bridge.capture.hostrandom import DRAWS
 from peakfold.bridge.capture.places import is_model_code
 
 
@@ -22,12 +23,14 @@ class ExecutedCode:
         ran: globals by code.
         variables: names of the environment variables that were read.
         asked: names of attributes that it asked for by ``getattr`` and ``hasattr``.
+        drawn_at: the line where it first came to the stream of Python's ``random``; empty for nowhere.
         changing: what it called that gives another value each time, with the line where it did.
     """
 
     ran: dict[types.CodeType, Mapping[str, object]] = field(default_factory=dict)
     variables: dict[str, None] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
+    drawn_at: str = ""
     changing: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
@@ -44,6 +47,8 @@ class ExecutedCode:
                 ran[frame.f_code] = frame.f_globals
             elif event == "c_call" and arg in CHANGING:
                 self._note_changing(frame, arg)
+            elif event == "c_call" and arg in DRAWS and not self.drawn_at:
+                self.drawn_at = caller_of(frame)
 
         collecting = gc.isenabled()
         gc.disable()

@@ -124,7 +124,8 @@ def _forward(trace: Trace, function: Callable[..., object], model: torch.nn.Modu
     args, kwargs = batches.unflatten(trace.leaves, trace.batch.tree)
     first = () if model is None else (model,)
     watching = (variables_read(trace.code.variables), trace.code.watching())
-    with users_errors("the forward pass"), no_draws_of_python(), watching[0], watching[1]:
+    draws = no_draws_of_python(lambda: trace.code.drawn_at)
+    with users_errors("the forward pass"), draws, watching[0], watching[1]:
         return function(*first, *args, **kwargs)
 
 
