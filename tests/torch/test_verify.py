@@ -1,6 +1,8 @@
 """Comparison of results, and faults that were put into programs on purpose."""
 
+import copyreg
 import re
+import types
 
 import pytest
 import torch
@@ -199,8 +201,24 @@ def test_a_model_that_cannot_be_copied_is_a_usage_error():
     with pytest.raises(UsageError) as caught:
         copied(target)
     text = str(caught.value)
-    assert text.startswith("verify: the model or the batch cannot be copied, so that it cannot be verified")
-    assert text.endswith("next: pass verify=False, or detach tensors that the model and the batch hold")
+    assert text.startswith("verify: the model or the batch cannot be copied, and copies are what is measured")
+    assert "next: detach tensors that the model and the batch hold, or give the class named above" in text
+    assert text.endswith("only verify=False without a budget copies nothing")
+
+
+def test_a_view_of_a_dict_that_a_model_holds_is_copied():
+    target, known = branches(), dict(copyreg.dispatch_table)
+    target.model.under = {"of": [target.model.first], "rate": 1.0}
+    target.model.views = [types.MappingProxyType(target.model.under)]
+    made = copied(target).model
+    assert made.views[0]["of"][0] is made.first
+    assert made.first is not target.model.first
+    made.under["rate"] = 2.0
+    assert (made.views[0]["rate"], target.model.views[0]["rate"]) == (2.0, 1.0)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        made.views[0]["rate"] = 3.0
+    assert copyreg.dispatch_table == known
+    assert verify(target, make_step(plain)).ok
 
 
 def test_a_scheduler_around_the_optimizer_does_not_reach_the_users():

@@ -1,8 +1,12 @@
 """Copies of what is trained, with the hooks that copy.deepcopy leaves behind."""
 
 import copy
+import copyreg
+import gc
+import threading
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 
@@ -22,13 +26,36 @@ def copies(parts: tuple[object, ...]) -> tuple[object, ...]:
         ([[0.0, 0.0]], None)
     """
     memo: dict[int, object] = _made_in_forward(parts)
-    made = copy.deepcopy(parts, memo)
+    with _views_copied():
+        made = copy.deepcopy(parts, memo)
     for old, new in zip(parts, made, strict=True):
         if isinstance(old, torch.nn.Module) and isinstance(new, torch.nn.Module):
             _copy_tensor_hooks(old, new, memo)
         if isinstance(old, torch.optim.Optimizer) and isinstance(new, torch.optim.Optimizer):
             _copy_step_hooks(old, new, memo)
     return tuple(_rebound(part, memo) for part in made)
+
+
+@contextmanager
+def _views_copied() -> Iterator[None]:
+    """Let copy.deepcopy copy a ``types.MappingProxyType``: the copy is a view of what it views, copied."""
+    with _VIEWING:
+        if types.MappingProxyType in copyreg.dispatch_table:
+            yield
+            return
+        copyreg.dispatch_table[types.MappingProxyType] = _view
+        try:
+            yield
+        finally:
+            del copyreg.dispatch_table[types.MappingProxyType]
+
+
+_VIEWING = threading.RLock()
+
+
+def _view(view: types.MappingProxyType[object, object]) -> tuple[type, tuple[object, ...]]:
+    (viewed,) = gc.get_referents(view)
+    return types.MappingProxyType, (viewed,)
 
 
 def _made_in_forward(parts: tuple[object, ...]) -> dict[int, object]:

@@ -45,10 +45,11 @@ def copied(target: Target) -> Target:
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise UsageError(
             stage="verify",
-            what="the model or the batch cannot be copied, so that it cannot be verified",
+            what="the model or the batch cannot be copied, and copies are what is measured and verified",
             expected="what copy.deepcopy accepts",
             got=str(error).splitlines()[0],
-            hint="pass verify=False, or detach tensors that the model and the batch hold",
+            hint="detach tensors that the model and the batch hold, or give the class named above a "
+            "__deepcopy__; only verify=False without a budget copies nothing",
         ) from error
 
 
