@@ -197,7 +197,7 @@ def test_booleans_and_complex_numbers_are_compared():
 
 def test_a_model_that_cannot_be_copied_is_a_usage_error():
     target = branches()
-    target.model.kept = torch.ones(2, requires_grad=True) * 2
+    target.model.kept = [torch.ones(2, requires_grad=True) * 2]
     with pytest.raises(UsageError) as caught:
         copied(target)
     text = str(caught.value)
