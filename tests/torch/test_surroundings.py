@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import importlib
 import inspect
+import logging
 import math
 import operator
 import os
@@ -251,13 +252,64 @@ def test_clocks_and_random_numbers_of_the_system_are_refused_by_their_line(case)
 
 
 def test_what_logging_reads_of_a_clock_is_no_part_of_a_program():
-    import logging
-
     def read(model, x):
         logging.getLogger("peakfold.test").warning("read")
         return x
 
     capture_step(Reading(read), squared, None, (torch.ones(3, 4),))
+
+
+NAMED = logging.getLogger("peakfold.test.levels.named")
+ADAPTED = logging.LoggerAdapter(logging.getLogger("peakfold.test.levels.named"))
+HELD_LOGGERS = {"named": NAMED}
+LEVELS = {
+    "isEnabledFor of a global": lambda model, x: 2 * x if NAMED.isEnabledFor(logging.DEBUG) else x,
+    "level of a global": lambda model, x: 2 * x if NAMED.level == logging.DEBUG else x,
+    "level of a parent": lambda model, x: 2 * x if NAMED.parent.level == logging.DEBUG else x,
+    "getEffectiveLevel of a global": lambda model, x: x * NAMED.getEffectiveLevel(),
+    "an attribute": lambda model, x: x * model.held.logger.getEffectiveLevel(),
+    "in a container": lambda model, x: x * HELD_LOGGERS["named"].getEffectiveLevel(),
+    "got by its name": lambda model, x: x * logging.getLogger("peakfold.test." + "levels.named").level,
+    "by an adapter": lambda model, x: 2 * x if ADAPTED.isEnabledFor(logging.DEBUG) else x,
+    "root": lambda model, x: x * logging.root.level,
+    "disabled": lambda model, x: x if NAMED.disabled else 2 * x,
+    "what is disabled for all": lambda model, x: x * (1 + NAMED.manager.disable),
+}
+
+
+@pytest.mark.parametrize("case", LEVELS)
+def test_levels_of_loggers(case, monkeypatch):
+    model, batch = Reading(LEVELS[case]), (torch.ones(3, 4),)
+    monkeypatch.setattr(HELD, "logger", NAMED, raising=False)
+    above = logging.getLogger("peakfold.test.levels")
+    for change in (
+        (logging.root if case == "root" else NAMED, "level", logging.DEBUG),
+        (above if case != "root" else logging.root, "level", logging.DEBUG),
+        (NAMED if case != "root" else logging.root, "disabled", True),
+        (logging.root.manager, "_disable", 15),
+    ):
+        guards = capture_step(model, squared, None, batch).guards
+        assert guards.check(model, None, batch) is None
+        with monkeypatch.context() as patched:
+            patched.setattr(*change)
+            assert guards.check(model, None, batch) is not None
+        assert guards.check(model, None, batch) is None
+
+
+def test_a_logger_that_comes_between_is_seen():
+    batch = (torch.ones(3, 4),)
+    lower = logging.getLogger("peakfold.test.between.a.b")
+    model = Reading(lambda model, x: x * lower.getEffectiveLevel())
+    guards = capture_step(model, squared, None, batch).guards
+    logging.getLogger("peakfold.test.between.a").setLevel(logging.ERROR)
+    assert "the logger peakfold.test.between.a.b" in guards.check(model, None, batch)
+
+
+def test_a_message_alone_asks_for_no_level(monkeypatch):
+    model, batch = Reading(lambda model, x: (NAMED.debug("read"), x)[1]), (torch.ones(3, 4),)
+    guards = capture_step(model, squared, None, batch).guards
+    monkeypatch.setattr(NAMED, "level", logging.ERROR)
+    assert guards.check(model, None, batch) is None
 
 
 class Summing:

@@ -2,9 +2,14 @@
 
 import datetime
 import os
+import random
+import sys
 import time
 import types
 
+import numpy as np
+
+from peakfold.bridge.capture.owners import is_torch, root_of
 from peakfold.bridge.capture.places import is_model_code, line_of
 from peakfold.errors import CaptureError
 
@@ -48,5 +53,20 @@ def changes_each_time(place: str, name: str) -> CaptureError:
         what=f"the code calls {name}, which gives another value each time",
         where=place,
         expected="values that are the same in each step, and random numbers of torch",
+        hint="take the value outside of the model, and pass it in the batch",
+    )
+
+
+def check_repeats(value: object, label: str) -> None:
+    """Refuse what gives another value each time it is asked: a captured step asks it once."""
+    is_own = root_of(type(value)) in sys.stdlib_module_names or is_torch(type(value))
+    is_iterator = is_own and hasattr(type(value), "__next__")
+    if not is_iterator and not isinstance(value, random.Random | np.random.Generator | np.random.RandomState):
+        return
+    raise CaptureError(
+        stage="capture",
+        what=f"the code reads {label}, which gives another value each time",
+        expected="values that are the same in each step, and random numbers of torch",
+        got=f"a {type(value).__name__}",
         hint="take the value outside of the model, and pass it in the batch",
     )

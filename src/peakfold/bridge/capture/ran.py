@@ -12,6 +12,7 @@ from peakfold.bridge.capture.asked import names_asked
 from peakfold.bridge.capture.bytecode import stores_of, texts_of
 from peakfold.bridge.capture.clocks import CHANGING, caller_of, place_of
 from peakfold.bridge.capture.hostrandom import DRAWS
+from peakfold.bridge.capture.loggers import GIVING, logger_given
 from peakfold.bridge.capture.places import is_model_code
 
 
@@ -24,6 +25,7 @@ class ExecutedCode:
         variables: names of the environment variables that were read.
         asked: names of attributes that it asked for by ``getattr`` and ``hasattr``.
         drawn_at: the line where it first came to the stream of Python's ``random``; empty for nowhere.
+        loggers: those that it got of logging or asked for a level, by id.
         changing: what it called that gives another value each time, with the line where it did.
     """
 
@@ -31,6 +33,7 @@ class ExecutedCode:
     variables: dict[str, None] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     drawn_at: str = ""
+    loggers: dict[int, object] = field(default_factory=dict)
     changing: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
@@ -43,7 +46,9 @@ class ExecutedCode:
         before = sys.getprofile()
 
         def note(frame: types.FrameType, event: str, arg: object) -> None:
-            if event == "call" and frame.f_code not in ran and is_model_code(frame.f_code):
+            if event == "return" and frame.f_code in GIVING:
+                self._note_logger(frame, arg)
+            elif event == "call" and frame.f_code not in ran and is_model_code(frame.f_code):
                 ran[frame.f_code] = frame.f_globals
             elif event == "c_call" and arg in CHANGING:
                 self._note_changing(frame, arg)
@@ -60,6 +65,11 @@ class ExecutedCode:
             _set_profiler(before)
             if collecting:
                 gc.enable()
+
+    def _note_logger(self, frame: types.FrameType, returned: object) -> None:
+        if frame.f_back is not None and is_model_code(frame.f_back.f_code):
+            logger = logger_given(frame, returned)
+            self.loggers[id(logger)] = logger
 
     def _note_changing(self, frame: types.FrameType, function: object) -> None:
         place = place_of(frame, function)

@@ -1,8 +1,6 @@
 """What Python the model's code reads: globals, closures and attributes that decide what it computes."""
 
 import builtins
-import random
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -11,11 +9,11 @@ from enum import Enum
 from functools import cache, partial
 from threading import local
 
-import numpy as np
 import torch
 
 from peakfold.bridge.capture.absences import absences_read, names_asked_for
 from peakfold.bridge.capture.bytecode import globals_of, imports_of, loops_of, owner_of, stores_of
+from peakfold.bridge.capture.clocks import check_repeats
 from peakfold.bridge.capture.entries import MISSING, Entry, is_plain
 from peakfold.bridge.capture.insides import (
     WITH_PARTS,
@@ -28,12 +26,12 @@ from peakfold.bridge.capture.insides import (
     slots_of,
     wrapped,
 )
+from peakfold.bridge.capture.loggers import LOGGERS, asks_for_levels, levels_of
 from peakfold.bridge.capture.namespaces import Attributes, Cells, Names, OwnStep, Variable
-from peakfold.bridge.capture.owners import is_dunder, is_standard, is_torch, is_volatile, root_of
+from peakfold.bridge.capture.owners import is_dunder, is_standard, is_torch, is_volatile
 from peakfold.bridge.capture.places import is_model_code
 from peakfold.bridge.capture.ran import ExecutedCode
 from peakfold.bridge.capture.surroundings import answers_read, modules_read
-from peakfold.errors import CaptureError
 
 _DEPTH = 8
 """How many attributes of attributes, or items, are followed."""
@@ -61,6 +59,7 @@ class Reader:
     def __post_init__(self) -> None:
         self._names = self.code.names
         self._asked = names_asked_for(self.code)
+        self._asks_for_levels = asks_for_levels(self._names)
         self._sets = [(owner_of(ran), stores_of(ran)) for ran in self.code.ran]
         self._set_anywhere = frozenset().union(*(stores.attributes for _, stores in self._sets))
         self._set_globals = frozenset().union(*(stores.globals for _, stores in self._sets))
@@ -87,6 +86,8 @@ class Reader:
         yield from self._modules(self.model, "")
         yield from absences_read(self.model, self.code)
         yield from answers_read(self.code)
+        for logger in self.code.loggers.values() if self._asks_for_levels else ():
+            yield from levels_of(logger)
         for entry, loaded in modules_read(self.code):
             yield entry
             yield from self._inside(loaded, entry.key, _DEPTH) if loaded is not None else ()
@@ -175,8 +176,11 @@ class Reader:
     ) -> Iterator[Entry]:
         value = table.get(key, MISSING)
         if value is MISSING or is_volatile(value):
+            if isinstance(value, LOGGERS) and self._asks_for_levels and key not in stored:
+                yield Entry(table, key, value, label)
+                yield from levels_of(value)
             return
-        _check_repeats(value, label)
+        check_repeats(value, label)
         found = Entry.of(table, key, label)
         plain = found.is_plain and not isinstance(getattr(value, "__dict__", None), dict)
         if found.is_plain or key not in stored:
@@ -192,6 +196,8 @@ class Reader:
             self.others.append(value)
         elif isinstance(value, types.FunctionType):
             yield from self._function(value)
+        elif isinstance(value, LOGGERS):
+            yield from levels_of(value) if self._asks_for_levels else ()
         elif isinstance(value, WRAPPERS):
             yield from self._inside(wrapped(value), label, depth)
         elif isinstance(value, ContextVar):
@@ -258,6 +264,8 @@ class Reader:
         for name in sorted(self._names & vars(module).keys()):
             value = vars(module)[name]
             is_module = isinstance(value, types.ModuleType)
+            if isinstance(value, LOGGERS) and self._asks_for_levels:
+                yield from levels_of(value)
             if is_dunder(name) or not (callable(value) or is_plain(value) or is_module):
                 continue
             yield Entry.of(vars(module), name, f"{label}.{name}")
@@ -345,21 +353,6 @@ _CALLED = frozenset(("forward", "__call__", "backward", "setup_context"))
 _OF_OPTIMIZERS = frozenset(
     ("param_groups", "state", "defaults", "step", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 )
-
-
-def _check_repeats(value: object, label: str) -> None:
-    """Refuse what gives another value each time it is asked: a captured step asks it once."""
-    is_own = root_of(type(value)) in sys.stdlib_module_names or is_torch(type(value))
-    is_iterator = is_own and hasattr(type(value), "__next__")
-    if not is_iterator and not isinstance(value, random.Random | np.random.Generator | np.random.RandomState):
-        return
-    raise CaptureError(
-        stage="capture",
-        what=f"the code reads {label}, which gives another value each time",
-        expected="values that are the same in each step, and random numbers of torch",
-        got=f"a {type(value).__name__}",
-        hint="take the value outside of the model, and pass it in the batch",
-    )
 
 
 @cache
