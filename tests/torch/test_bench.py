@@ -152,11 +152,11 @@ def test_programs_run_in_arenas_that_count_whole():
 def test_a_budget_is_for_all_of_the_arena(monkeypatch):
     """Live bytes within it are not enough: a search with fewer of them follows."""
     plans = Plans(Task.of(build("bert", "tiny")), Settings(time_budget=0.2, arena=True), lambda *words: None)
-    asked = []
+    asked, more = [], [5000]
 
     def larger(task, program, capacity, *, run, seed):
         found = laid_out(task, program, capacity, run=run, seed=seed)
-        layout = replace(found.layout, arena=found.layout.arena + 5000)
+        layout = replace(found.layout, arena=found.layout.arena + more[-1])
         asked.append((capacity, found.timeline.peak))
         return replace(found, layout=layout)
 
@@ -167,6 +167,7 @@ def test_a_budget_is_for_all_of_the_arena(monkeypatch):
     assert one.program.timeline.peak <= budget - 5000
     assert {capacity for capacity, _ in asked} == {budget - plans.plain.timeline.resident}
     monkeypatch.setattr(planned, "ATTEMPTS", 1)
+    more.append(budget)
     with pytest.raises(InfeasibleError, match="no plan was found whose arena is within the budget"):
         plans.within_bytes("memory", one.program.timeline.peak)
 

@@ -193,6 +193,7 @@ def _verify(given: bool | str) -> bool:
         what="there is no such way to verify",
         expected=f"{ONCE} (a proof of the very same program that was made before holds) or {AGAIN}",
         got=repr(given),
+        hint=f"leave it out, or give verify={AGAIN!r}",
     )
 
 

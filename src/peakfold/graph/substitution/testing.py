@@ -122,7 +122,7 @@ def apart(rule: Rule, seed: int = 0, count: int = SHAPES) -> Counterexample | No
     Example:
         >>> from peakfold.graph.rule import parse_rule
         >>> print(apart(parse_rule("r: sum[axis=0](a) => sum[axis=1](a)")))
-        a=[2,3]: the sides have shapes [1, 3] and [2, 1]
+        a=[4,3]: the sides have shapes [1, 3] and [4, 1]
     """
     found = _tested(rule, seed, count, rule.lhs + rule.rhs).counterexample
     return found if found is not None and found.apart else None

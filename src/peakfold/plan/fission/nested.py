@@ -10,6 +10,7 @@ from peakfold.plan.fission.axes import Axes
 from peakfold.plan.fission.derive import derive
 from peakfold.plan.fission.derived import Body
 from peakfold.plan.fission.split import within
+from peakfold.plan.fission.started import apart
 from peakfold.plan.fission.states import Factor
 from peakfold.plan.fission.tree import Parts, Tree, region_of, rest_of
 
@@ -84,7 +85,7 @@ def _in_part(body: Body, region: Region, graph: Graph, axes: Axes) -> Region:
     Where the outer axis is outside its factor, that is shorter there; what the outer region leaves out stays
     outside the inner one.
     """
-    own = body.part.node
+    graph, own = apart(graph, (body.region,)), body.part.node
     runs = tuple(
         run for run in region.runs if run.node in own and _is_same(own[run.node], graph.node[run.node])
     )
