@@ -192,6 +192,73 @@ def test_containers(case):
     assert "changed" in broken() or "captured as" in broken()
 
 
+class Scaling:
+    factor = 1.0
+
+    def __init__(self):
+        self.inner = holder(deep_one=1.0)
+
+    def scaled(self, x, *others):
+        return x * self.factor
+
+
+OPTIONS = {"rate": 1.0}
+GETTERS = {
+    "attrgetter of a global": (operator.attrgetter("inner.deep_one"), "deep_one"),
+    "attrgetter of several": (operator.attrgetter("factor", "inner.deep_one"), "deep_one"),
+    "attrgetter in a container": ([operator.attrgetter("inner.deep_one")], "deep_one"),
+    "attrgetter in a partial": (functools.partial(operator.attrgetter("inner.deep_one")), "deep_one"),
+    "methodcaller": (operator.methodcaller("scaled", 1.0), "factor"),
+}
+GETTER = None
+
+
+@pytest.mark.parametrize("case", GETTERS)
+@pytest.mark.parametrize("where", ["global", "attribute", "closure"])
+def test_getters_that_were_made_before(case, where, monkeypatch):
+    getter, changed = GETTERS[case]
+    get, scaling = GETTERS[case][0], Scaling()
+    monkeypatch.setitem(globals(), "GETTER", getter)
+
+    def value(found):
+        got = (found[0] if isinstance(found, list) else found)(scaling)
+        return got[-1] if isinstance(got, tuple) else got
+
+    reads = {
+        "global": lambda model, x: x * value(GETTER),
+        "attribute": lambda model, x: x * value(model.get),
+        "closure": lambda model, x: x * value(get),
+    }
+    broken = guarded(Reading(reads[where], get=getter))
+    owner = scaling if changed == "factor" else scaling.inner
+    setattr(owner, changed, 2.0)
+    assert changed in broken()
+
+
+def test_an_attribute_of_the_model_by_a_getter():
+    model = Reading(lambda model, x: x * model.get(model), get=operator.attrgetter("fc.only_by_getter"))
+    model.fc.only_by_getter = 1.0
+    broken = guarded(model)
+    model.fc.only_by_getter = 2.0
+    assert broken() == "fc.only_by_getter is 2.0, captured as 1.0"
+
+
+def test_an_item_by_a_getter():
+    broken = guarded(Reading(lambda model, x: x * model.get(OPTIONS), get=operator.itemgetter("rate")))
+    OPTIONS["rate"] = 2.0
+    try:
+        assert "captured as" in broken()
+    finally:
+        OPTIONS["rate"] = 1.0
+
+
+def test_a_getter_that_was_replaced():
+    model = Reading(lambda model, x: x * model.get(OPTIONS | {"other": 2.0}), get=operator.itemgetter("rate"))
+    broken = guarded(model)
+    model.get = operator.itemgetter("other")
+    assert "get was replaced" in broken()
+
+
 def test_a_module_whose_attribute_is_tried():
     model = Reading(lambda model, x: x * tried(model))
     broken = guarded(model)

@@ -1,6 +1,7 @@
 """What is inside of containers, of functions that wrap others, and of objects."""
 
 import functools
+import operator
 import types
 import weakref
 from collections import ChainMap, UserDict, UserList, deque
@@ -11,10 +12,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from peakfold.bridge.capture.entries import MOST_COPIED
+from peakfold.bridge.capture.owners import is_torch
 
 WRAPPERS = (
     staticmethod, classmethod, property, functools.cached_property, weakref.ref, functools._lru_cache_wrapper
 )  # fmt: skip
+GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 WITH_PARTS = (dict, list, tuple, deque, partial, types.MethodType, types.MappingProxyType)
 
 
@@ -72,6 +75,33 @@ def parts_of(value: object, most: int = MOST_COPIED) -> list[object]:
     return list(value if isinstance(value, list | tuple | deque) else value.values())
 
 
+def parts_of_getter(getter: object) -> list[object]:
+    """Return the names, keys and arguments that a ready-made getter of ``operator`` was made with.
+
+    Example:
+        >>> parts_of_getter(operator.methodcaller("scaled", 2.0, by=3.0))
+        ['scaled', 2.0, 3.0]
+    """
+    reduced = getter.__reduce__()
+    assert isinstance(reduced, tuple)
+    made, given = reduced
+    return [*made.args, *given, *made.keywords.values()] if isinstance(made, partial) else [*given]
+
+
+def names_of_getter(getter: object) -> frozenset[str]:
+    """Return the attributes that a ready-made getter of ``operator`` reads.
+
+    Example:
+        >>> sorted(names_of_getter(operator.attrgetter("inner.scale", "rate")))
+        ['inner', 'rate', 'scale']
+    """
+    if isinstance(getter, operator.itemgetter):
+        return frozenset()
+    texts = parts_of_getter(getter)
+    named = texts[:1] if isinstance(getter, operator.methodcaller) else texts
+    return frozenset(part for text in named for part in str(text).split("."))
+
+
 def defaults_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     """Yield the parameters of a function that have a default, each with it."""
     code, values = function.__code__, function.__defaults__ or ()
@@ -93,3 +123,19 @@ def holds_tensors(value: object) -> bool:
     rows = [table] if isinstance(table, dict) else []
     slots = [getattr(value, name, None) for name in slots_of(type(value))]  # type: ignore[arg-type]
     return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((rows, slots)))
+
+
+@cache
+def names_of_torch(kind: type) -> frozenset[str]:
+    """Return the names in the methods of torch's own modules, whose code is not watched."""
+    found = {"training"}
+    for base in kind.__mro__:
+        if not is_torch(base) or base is torch.nn.Module:
+            continue
+        for name, method in vars(base).items():
+            if isinstance(method, types.FunctionType) and name not in NOT_RUN:
+                found.update(method.__code__.co_names)
+    return frozenset(found)
+
+
+NOT_RUN = frozenset(("__init__", "extra_repr", "__repr__", "reset_parameters", "__setstate__"))

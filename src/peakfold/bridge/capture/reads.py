@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from threading import local
 
 import torch
@@ -16,12 +16,17 @@ from peakfold.bridge.capture.bytecode import globals_of, imports_of, loops_of, o
 from peakfold.bridge.capture.clocks import check_repeats
 from peakfold.bridge.capture.entries import MISSING, Entry, is_plain
 from peakfold.bridge.capture.insides import (
+    GETTERS,
+    NOT_RUN,
     WITH_PARTS,
     WRAPPERS,
     defaults_of,
     hooks_of,
     names_in,
+    names_of_getter,
+    names_of_torch,
     parts_of,
+    parts_of_getter,
     properties_of,
     slots_of,
     wrapped,
@@ -65,7 +70,15 @@ class Reader:
         self._set_globals = frozenset().union(*(stores.globals for _, stores in self._sets))
         self._set_cells = frozenset().union(*(stores.cells for _, stores in self._sets))
         self._loops = frozenset().union(*map(loops_of, self.code.ran))
+        self._named: frozenset[str] = frozenset()
+        self._begin(frozenset())
+
+    def _begin(self, names: frozenset[str]) -> None:
+        self._names, self._asked = self._names | names, self._asked | names
+        self._seen.clear()
         self._seen.update((id(module), module) for module in self.model.modules())
+        self._of_classes.clear()
+        self.others.clear()
 
     def everything(
         self,
@@ -83,6 +96,18 @@ class Reader:
         Raises:
             CaptureError: of what was read, the value is another each time.
         """
+        found = list(self._everything(function, optimizer, given))
+        while not self._named <= self._names & self._asked:  # known only once their getters are reached
+            self._begin(self._named)
+            found = list(self._everything(function, optimizer, given))
+        yield from found
+
+    def _everything(
+        self,
+        function: Callable[..., object],
+        optimizer: torch.optim.Optimizer | None,
+        given: Sequence[object],
+    ) -> Iterator[Entry]:
         yield from self._modules(self.model, "")
         yield from absences_read(self.model, self.code)
         yield from answers_read(self.code)
@@ -142,7 +167,7 @@ class Reader:
             before = f"{prefix}{path}." if path else prefix
             table: Mapping[str, object] = module.__dict__
             kind = type(module)
-            names = self._names | _names_of(kind)  # type: ignore[arg-type]
+            names = self._names | names_of_torch(kind)  # type: ignore[arg-type]
             if self._reads_all_of(kind):
                 names = names | table.keys()
                 yield _names_in(table, _TABLES | self._set_of(kind), path or "the model")
@@ -196,6 +221,10 @@ class Reader:
             self.others.append(value)
         elif isinstance(value, types.FunctionType):
             yield from self._function(value)
+        elif isinstance(value, GETTERS):
+            self._named |= names_of_getter(value)
+            for part in parts_of_getter(value):
+                yield from self._inside(part, f"an argument of {label}", depth - 1)
         elif isinstance(value, LOGGERS):
             yield from levels_of(value) if self._asks_for_levels else ()
         elif isinstance(value, WRAPPERS):
@@ -332,7 +361,7 @@ class Reader:
         if not issubclass(kind, torch.nn.Module) or kind is torch.nn.Module:
             return
         for name, method in sorted(vars(kind).items()):
-            if not isinstance(method, types.FunctionType) or is_dunder(name) or name in _NOT_RUN:
+            if not isinstance(method, types.FunctionType) or is_dunder(name) or name in NOT_RUN:
                 continue
             if (id(kind), name) in self._of_classes:
                 continue
@@ -354,21 +383,6 @@ _OF_OPTIMIZERS = frozenset(
     ("param_groups", "state", "defaults", "step", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 )
 
-
-@cache
-def _names_of(kind: type) -> frozenset[str]:
-    """Return the names in the methods of torch's own modules, whose code is not watched."""
-    found = {"training"}
-    for base in kind.__mro__:
-        if not is_torch(base) or base is torch.nn.Module:
-            continue
-        for name, method in vars(base).items():
-            if isinstance(method, types.FunctionType) and name not in _NOT_RUN:
-                found.update(method.__code__.co_names)
-    return frozenset(found)
-
-
-_NOT_RUN = frozenset(("__init__", "extra_repr", "__repr__", "reset_parameters", "__setstate__"))
 
 _TABLES = frozenset(
     ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_forward_hooks",
