@@ -12,7 +12,7 @@ ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/ready-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
-EXTRAS := ilp,bench,test,check,docs
+EXTRAS := bench,test,check,docs
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_INSTALL := $(PIP) install $(if $(CI),--quiet) --constraint constraints.txt
 # one thread a process: the tests count bytes and compare bits, several processes share the cores

@@ -2,10 +2,10 @@
 
 From the root of the repository::
 
-    python -m benchmarks.figures capture --workloads bert,unet --json results/capture.json
-    python -m benchmarks.figures table results/*.json --docs docs/benchmarks.md
+    python -m benchmarks.figures capture --workloads bert,unet --json benchmarks/results/capture.json
+    python -m benchmarks.figures table benchmarks/results/*.json --docs docs/benchmarks.md
 
-The comparison with peers is ``peakfold bench --json results/bench.json``; `table` reads it too.
+The comparison with peers is ``peakfold bench --json benchmarks/results/bench.json``; `table` reads it too.
 """
 
 import json

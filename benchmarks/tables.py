@@ -50,24 +50,24 @@ class Command:
 
 COMMANDS = {
     "bench": Command(
-        "peakfold bench --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5"
-        " --json results/bench.json",
-        20,
+        "peakfold bench --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5 --repeats 8"
+        " --json benchmarks/results/bench.json",
+        26,
     ),
     "bench-arena": Command(
         "peakfold bench --arena --peers checkpoint,selective --memory 50% --latency 1.10 --time-budget 5"
-        " --json results/bench-arena.json",
+        " --json benchmarks/results/bench-arena.json",
         None,
     ),
-    "budgets": Command(f"{FIGURES} budgets --json results/budgets.json", 6),
-    "capture": Command(f"{FIGURES} capture --json results/capture.json", 1.5),
-    "planning": Command(f"{FIGURES} planning --json results/planning.json", 4.5),
-    "overhead": Command(f"{FIGURES} overhead --json results/overhead.json", 2.5),
-    "arena": Command(f"{FIGURES} arena --sizes cpu --json results/arena.json", 6),
-    "packing": Command(f"{FIGURES} packing --json results/packing.json", 0.5),
-    "simulations": Command(f"{FIGURES} simulations --json results/simulations.json", 0.2),
-    "equality": Command(f"{FIGURES} equality --json results/equality.json", 3.5),
-    "demo": Command(f"{FIGURES} demo --json results/demo.json", 3),
+    "budgets": Command(f"{FIGURES} budgets --json benchmarks/results/budgets.json", 6),
+    "capture": Command(f"{FIGURES} capture --json benchmarks/results/capture.json", 1.5),
+    "planning": Command(f"{FIGURES} planning --json benchmarks/results/planning.json", 4.5),
+    "overhead": Command(f"{FIGURES} overhead --json benchmarks/results/overhead.json", 2.5),
+    "arena": Command(f"{FIGURES} arena --sizes cpu --json benchmarks/results/arena.json", 6),
+    "packing": Command(f"{FIGURES} packing --json benchmarks/results/packing.json", 0.5),
+    "simulations": Command(f"{FIGURES} simulations --json benchmarks/results/simulations.json", 0.2),
+    "equality": Command(f"{FIGURES} equality --json benchmarks/results/equality.json", 3.5),
+    "demo": Command(f"{FIGURES} demo --json benchmarks/results/demo.json", 3),
 }
 
 

@@ -281,7 +281,7 @@ def test_inference_stays_in_its_arena():
     assert step.report.optimized.peak_bytes == step.report.optimized.predicted_peak_bytes
 
 
-def test_an_arena_to_the_byte_is_enough_and_one_byte_less_is_refused():
+def test_an_arena_to_the_byte_is_enough_and_a_little_less_is_refused():
     least = fitted("arena:1MiB")[0].report.arena.nbytes
     assert fitted(f"arena:{least}")[0].report.arena.nbytes == least
     with pytest.raises(InfeasibleError) as caught:
