@@ -34,13 +34,7 @@ PROOF = Proof(0.0, 1e-9, Times(2.0, 1.0, 1.1, "2026-01-31"), 1000, bit_equal=Tru
 ENTRIES = (PROOF, Original(1000, True, "2026-01-31"), Calibration(1.1, "2026-01-31"))
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
@@ -129,7 +123,8 @@ def test_whatever_a_step_starts_from_makes_it_another(monkeypatch):
     before = timeline_before(task)
 
     def keys(one=task):
-        return proof_cache.key_of(one, program), proof_cache.key_of_eager(one, captured, before)
+        numbers = proof_cache.numbers_of(one)
+        return proof_cache.key_of(numbers, program), proof_cache.key_of_eager(numbers, captured, before)
 
     found = [keys()]
     assert keys(task.clone()) == found[0]
@@ -209,5 +204,5 @@ def test_another_way_to_verify_is_refused():
     assert str(caught.value) == (
         "options: there is no such way to verify\n"
         "  expected: once (a proof of the very same program that was made before holds) or again\n"
-        "  got: 'twice'"
+        "  got: 'twice'\n  next: leave it out, or give verify='again'"
     )

@@ -26,13 +26,7 @@ from peakfold.report.terminal import render_estimate
 ROWS = 256
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def deep(width=32, depth=6, dropout=0.1):

@@ -16,13 +16,7 @@ from peakfold.errors import CaptureError
 ROWS, WIDTH = 32, 16
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PEAKFOLD_CACHE", str(tmp_path / "cache"))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def small():

@@ -60,7 +60,7 @@ def _calibration(run: Run, facts: Facts, plain: Program) -> float:
     """Return measured seconds of the program without recomputation over eager's, where a limit needs it."""
     if run.asked.latency is None or not facts.eager.measured:
         return 1.0
-    key = proof_cache.key_of(run.task, plain)
+    key = proof_cache.key_of(run.numbers, plain)
     known = run.kept(f"{key}-plain", Calibration)
     if known is not None:
         run.note(f"the limit of time was set by times of {known.day}: same step, weights, batch and machine")
@@ -96,7 +96,7 @@ def _seconds_limit(run: Run, plain: Program, correction: float) -> float | None:
 def _measure(run: Run, tried: Tried, plain: Program) -> Tried:
     """Run a program, unless the very same one was run before; one in an arena is always run."""
     with run.stages("verify", "measuring"):
-        key = proof_cache.key_of(run.task, tried.program)
+        key = proof_cache.key_of(run.numbers, tried.program)
         known = _known(run, tried, key)
         seen = (
             None if known is not None and not tried.program.in_arena else prove.watch(run.task, tried.program)

@@ -26,7 +26,7 @@ def original(run: Run, captured: Captured, before: Timeline) -> tuple[Eager, Obs
     share = run.asked.memory is not None and run.asked.memory.share is not None
     if not run.runnable or not (run.asked.verify or share or run.asked.latency):
         return predicted, None
-    key = proof_cache.key_of_eager(run.task, captured, before)
+    key = proof_cache.key_of_eager(run.numbers, captured, before)
     known = None if run.asked.again else run.kept(key, Original)
     if known is not None:
         run.note(f"eager was measured on {known.day}: same step, weights, batch and machine")

@@ -8,7 +8,7 @@ those of another are dropped, with a word, and made anew.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
 from importlib.metadata import version
@@ -110,28 +110,38 @@ WORDS: Mapping[type, str] = {
 }
 
 
-def key_of(task: Task, program: Program) -> str:
-    """Return a key of the program, all that it starts from, and the machine."""
+def key_of(numbers: str, program: Program) -> str:
+    """Return a key of the program, all that it starts from, as `numbers_of` says it, and the machine."""
     where = " in an arena" if program.in_arena else ""
     where += " that holds all" if program.layout is not None and program.layout.held else ""
-    return _key(f"{program.captured.graph.digest} {program.source}{where}", task, program.captured)
+    return _key(f"{program.captured.graph.digest} {program.source}{where}", numbers, program.captured)
 
 
-def key_of_eager(task: Task, captured: Captured, before: Timeline) -> str:
+def key_of_eager(numbers: str, captured: Captured, before: Timeline) -> str:
     """Return a key of the original: what it computes, holds how long and starts from, and the machine."""
     held = [(block.kind, block.nbytes, block.start, block.end) for block in before.blocks]
-    return _key(f"eager {captured.graph.digest} {len(before.steps)} {held}", task, captured)
+    return _key(f"eager {captured.graph.digest} {len(before.steps)} {held}", numbers, captured)
 
 
-def _key(what: str, task: Task, captured: Captured) -> str:
-    """Return a key of a program and all that it starts from.
+def numbers_of(task: Task) -> str:
+    """Return a digest of all that a step starts from: weights, gradients, state, settings, batch."""
+    return _digest(_leaves(task))
+
+
+def _key(what: str, numbers: str, captured: Captured) -> str:
+    settings = [f"{setting()}" for setting in SETTINGS]
+    first = f"{captured.first_scalars} {captured.missing}"
+    here = f"{machine(torch.get_num_threads())} {settings} {what} {first} {numbers}"
+    return hashlib.sha256(f"{here} {_digest(_constants(captured))}".encode()).hexdigest()[:24]
+
+
+def _digest(leaves: Iterable[object]) -> str:
+    """Return a digest of tensors and other values.
 
     NumPy reads copies: a storage that it has seen cannot be resized any more, and so not be offloaded.
     """
-    settings = [f"{setting()}" for setting in SETTINGS]
-    first = f"{captured.first_scalars} {captured.missing}"
-    state = hashlib.sha256(f"{machine(torch.get_num_threads())} {settings} {what} {first}".encode())
-    for leaf in (*_leaves(task), *_constants(captured)):
+    state = hashlib.sha256()
+    for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
             state.update(f"{type(leaf).__name__} {leaf!r} ".encode())
             continue
@@ -140,7 +150,7 @@ def _key(what: str, task: Task, captured: Captured) -> str:
         for start in range(0, flat.numel(), ROWS):
             part = flat[start : start + ROWS].clone()
             state.update(part.view(torch.uint8).numpy().data)
-    return state.hexdigest()[:24]
+    return state.hexdigest()
 
 
 def _constants(captured: Captured) -> Iterator[torch.Tensor]:

@@ -1,7 +1,7 @@
 """One optimization as it goes on: what is asked, how far it is, and what it notes."""
 
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,6 +54,11 @@ class Run:
         """Keep what was proved or measured for the next time; say so where it cannot be."""
         fault = proof_cache.store(self._proofs, key, entry)
         self.note(*([] if fault is None else [fault]))
+
+    @cached_property
+    def numbers(self) -> str:
+        """A digest of what the step starts from, which rewriting does not change."""
+        return proof_cache.numbers_of(self.task)
 
     @property
     def _proofs(self) -> Path:

@@ -57,6 +57,8 @@ def saturated(
         seconds = dict(price(graph))
     before = sum(seconds.values())
     if any(counts_in_storage(node) for node in graph.nodes):
+        if given is None:
+            account.stop()
         return Found(graph, Ids(), (), before, before, COUNTED, 0, account, terms.regions)
     classes = Classes(graph)
     prices = Prices(classes, graph, seconds, price)
